@@ -2,18 +2,28 @@
  * Backends with one planted fault each: the suite fails them, and its failing cases name the fault. Exact lists of them show that
  * the host backend fails no other case.
  */
-import { bytesOf, type Capabilities, type DeviceBuffer, type DType } from "twinccl";
+import {
+  bytesOf,
+  type Capabilities,
+  type DeviceBuffer,
+  type DType,
+  type Explanation,
+  type Question,
+} from "twinccl";
 import {
   type Backend,
   type CallSet,
+  type Completion,
   type Exchange,
   memoryOf,
+  type QueueingSession,
   type RankCall,
+  type Session,
   type Work,
 } from "twinccl/backend";
 import { HostMemory } from "twinccl/sim";
 import { conformance } from "twinccl/testing";
-import { afterEach, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { host } from "./host-backend.ts";
 
 const capabilities = {
@@ -80,7 +90,7 @@ afterEach(() => {
 });
 
 const memory = HostMemory.prototype;
-const { read, fill, write } = memory;
+const { read, fill, write, free } = memory;
 
 test.each([
   {
@@ -218,7 +228,9 @@ test("another order than the explained one fails the case that names it", async 
         explain: (question, comm, rank) => {
           const plan = session.explain(question, comm, rank);
           const chunks = plan.chunks.map((chunk) => {
-            return { ...chunk, fold: chunk.fold.replace(/r0(.*)r2/, "r2$1r0") };
+            const fold = chunk.fold.replace(/r0(.*)r2/, "r2$1r0");
+            const order = fold === chunk.fold ? chunk.order : [...chunk.order].reverse();
+            return { ...chunk, fold, order };
           });
           return { ...plan, chunks };
         },
@@ -338,6 +350,178 @@ test.each<{ collective: string; dtype: DType; fails: readonly string[] }>([
     expect(await failures(() => planted({ after }))).toEqual(expect.arrayContaining([...fails]));
   },
 );
+
+/** The host backend with other answers of its sessions. */
+function answering(answers: (session: Session) => Partial<Session>): Backend {
+  const own = host();
+  return {
+    ...own,
+    open: async (request) => {
+      const session = await own.open(request);
+      return { ...session, ...answers(session) };
+    },
+  };
+}
+
+/** The host backend with other plans. */
+function explaining(change: (plan: Explanation, question: Question) => Explanation): Backend {
+  return answering((session) => {
+    const explain: Session["explain"] = (question, ...place) =>
+      change(session.explain(question, ...place), question);
+    return { explain };
+  });
+}
+
+const plansCase =
+  "explains every call without running it, by the ranks that each element comes from";
+
+test.each<{ fault: string; change: (plan: Explanation, question: Question) => Explanation }>([
+  {
+    fault: "a copy from another rank",
+    change: (plan, { collective, root = 0 }) => {
+      if (collective !== "scatter") return plan;
+      const from = (root + 1) % plan.ranks;
+      const chunks = plan.chunks.map((chunk) => {
+        return { ...chunk, order: [from], fold: `copy of r${from} in[0]` };
+      });
+      return { ...plan, chunks };
+    },
+  },
+  {
+    fault: "no chunks for copies",
+    change: (plan, { op }) => (op === undefined ? { ...plan, chunks: [] } : plan),
+  },
+  {
+    fault: "an order that is not that of the text",
+    change: (plan) => {
+      const chunks = plan.chunks.map((each) => ({ ...each, order: [...each.order].reverse() }));
+      return { ...plan, chunks };
+    },
+  },
+  {
+    fault: "the same chunk for every element",
+    change: (plan) => ({ ...plan, chunkOf: () => plan.chunks.at(-1)! }),
+  },
+  {
+    fault: "the output of the root, for every rank of a scatter",
+    change: (plan, { collective, root = 0 }) =>
+      collective === "scatter" ? { ...plan, rank: root } : plan,
+  },
+])("a plan with $fault fails the case of plans", async ({ change }) => {
+  expect(await failures(() => explaining(change))).toEqual([plansCase]);
+});
+
+test.each([Number.NaN, -1, Number.POSITIVE_INFINITY])(
+  "an estimate of %d ns fails the case of estimates",
+  async (time) => {
+    expect(await failures(() => answering(() => ({ estimate: () => time })))).toEqual([
+      "estimates the time of every call, or none",
+    ]);
+  },
+);
+
+test("a fill that loses the upper half of 64 bits fails the case of fills", async () => {
+  vi.spyOn(memory, "fill").mockImplementation(function (this: HostMemory, at, count, dtype, value) {
+    const kept = dtype === "uint64" ? BigInt.asUintN(32, BigInt(value)) : value;
+    return fill.call(this, at, count, dtype, kept);
+  });
+  expect(await failures(host)).toEqual(["fills, writes and reads parts of a buffer"]);
+});
+
+const memoryCase =
+  "gives new memory of zeros, where no other memory is, and takes it back behind its calls";
+
+test("memory that has the contents of memory that was given back fails the case of memory", async () => {
+  const given = new Map<number, Uint8Array>();
+  vi.spyOn(memory, "free").mockImplementation(function (this: HostMemory) {
+    given.set(this.byteLength, new Uint8Array(this.buffer).slice());
+    return free.call(this);
+  });
+  const withContents = (): Backend =>
+    answering((session) => {
+      for (const rank of session.info.localRanks) {
+        const device = session.device(rank);
+        const allocate = device.allocate.bind(device);
+        vi.spyOn(device, "allocate").mockImplementation((bytes, isSymmetric) => {
+          const allocated = allocate(bytes, isSymmetric);
+          allocated.write(0, given.get(bytes) ?? new Uint8Array(0));
+          return allocated;
+        });
+      }
+      return {};
+    });
+  expect(await failures(withContents)).toContain(memoryCase);
+});
+
+test("memory at one address fails the case of memory", async () => {
+  const withAddress = (): Backend =>
+    answering((session) => {
+      for (const rank of session.info.localRanks) {
+        const device = session.device(rank);
+        const allocate = device.allocate.bind(device);
+        vi.spyOn(device, "allocate").mockImplementation((bytes, isSymmetric) =>
+          Object.defineProperty(allocate(bytes, isSymmetric), "ptr", { value: 256n }),
+        );
+      }
+      return {};
+    });
+  expect(await failures(withAddress)).toEqual([memoryCase]);
+});
+
+describe("a queue of work", () => {
+  /** The host backend with work that waits for the end of a turn, or until memory is written or read. */
+  function queueing(isLast: boolean, freesAtOnce: boolean): Backend {
+    return answering((session) => {
+      const queue: { work: Work; completion: Completion }[] = [];
+      const drain = (): void => {
+        const found = queue.splice(0);
+        for (const { work, completion } of isLast ? found.reverse() : found) {
+          let error: unknown;
+          try {
+            void session.execute(work);
+          } catch (caught) {
+            error = caught;
+          }
+          completion.settled(error);
+        }
+      };
+      for (const rank of session.info.localRanks) {
+        const device = session.device(rank);
+        const allocate = device.allocate.bind(device);
+        vi.spyOn(device, "allocate").mockImplementation((...of) => {
+          const allocated = allocate(...of);
+          for (const name of ["write", "read", "fill", "free"] as const) {
+            const act = allocated[name].bind(allocated) as (...given: unknown[]) => void;
+            vi.spyOn(allocated, name).mockImplementation((...given: unknown[]) => {
+              if (name !== "free" || !freesAtOnce) drain();
+              act(...given);
+            });
+          }
+          return allocated;
+        });
+      }
+      const submit: QueueingSession["submit"] = (work, completion) => {
+        queue.push({ work, completion });
+        setImmediate(drain);
+      };
+      return { submit } as Partial<QueueingSession>;
+    });
+  }
+
+  test("conforms in order", async () => {
+    expect(await failures(() => queueing(false, false))).toEqual([]);
+  });
+
+  test("whose last call runs first fails the case of the order", async () => {
+    expect(await failures(() => queueing(true, false))).toEqual([
+      "runs calls in order, also when they are awaited later",
+    ]);
+  });
+
+  test("that loses memory under it fails the case of memory", async () => {
+    expect(await failures(() => queueing(false, true))).toEqual([memoryCase]);
+  });
+});
 
 test("symmetric memory that is declared and not given fails the case that names it", async () => {
   const has = { ...capabilities, symmetricMemory: true };

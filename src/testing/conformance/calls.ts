@@ -1,5 +1,6 @@
 /** The calls with results that the conformance suite judges. Contents that fold are exact, but for those of `roundedCalls`. */
 import { type DType, dtypes, type Question, type ReduceOp } from "../../api/index.ts";
+import type { CollectiveDataCall } from "../call-memory.ts";
 import { isFloat, widths } from "../oracle/elements.ts";
 import type {
   BlockOrder,
@@ -14,15 +15,14 @@ export function questionOf(call: ProgramCall): Question {
   if (call.kind === "barrier") return { collective: "barrier" };
   const { dtype } = call;
   if (call.kind === "pair") return { collective: "send", dtype };
-  if (call.kind === "sendRecv" || call.kind === "allToAllv")
-    return { collective: call.kind, dtype };
+  if (call.kind === "sendRecv") return { collective: call.kind, dtype };
   return {
     collective: call.kind,
     dtype,
     ...("op" in call && { op: call.op }),
     ...("count" in call && { count: call.count }),
     ...("root" in call && { root: call.root }),
-    ...("counts" in call && { counts: [call.counts] }),
+    ...("counts" in call && { counts: call.kind === "allToAllv" ? call.counts : [call.counts] }),
   };
 }
 
@@ -198,6 +198,18 @@ export const callsByDuty: Readonly<Record<string, (size: number) => ProgramCall[
     }),
   ],
 };
+
+/** Calls with a plan: every collective with data, from and to several roots. */
+export function explainedCalls(size: number): CollectiveDataCall[] {
+  return [0, 1, size - 1]
+    .flatMap((seed) => [
+      ...reduceCalls("float32", "sum", 100, seed, size),
+      ...copyCalls("int32", size, seed),
+    ])
+    .filter(
+      (call): call is CollectiveDataCall => call.kind !== "barrier" && call.kind !== "sendRecv",
+    );
+}
 
 /** A mixture of calls that all backends support, for groups, recordings and splits. */
 export function mixedCalls(size: number, seed: number): ProgramCall[] {

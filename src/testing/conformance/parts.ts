@@ -2,14 +2,18 @@
  * The ranks' parts in the conformance suite. Every rank runs the same part, in whatever process it lives; its results are judged
  * by `ranks.ts`, never here. Arguments and results are plain data, so that they can cross to another process.
  */
-import type {
-  Capabilities,
-  CommError,
-  Communicator,
-  DeviceBuffer,
-  Explanation,
-  Question,
+import {
+  type Capabilities,
+  type CommError,
+  type Communicator,
+  type Data,
+  type DeviceBuffer,
+  type DType,
+  dtypes,
+  type Explanation,
+  type Question,
 } from "../../api/index.ts";
+import { hostBytes } from "../call-memory.ts";
 import { CallSite, type RankOutcome } from "../call-site.ts";
 import type { Program, ProgramCall } from "../program.ts";
 import { runProgramAs } from "../run-program.ts";
@@ -32,12 +36,22 @@ export interface ConformanceParts {
   ): Promise<(readonly (RankOutcome | undefined)[])[]>;
   /** The times at which this rank entered a barrier and left it, in nanoseconds of one clock; odd ranks come late. */
   barrier(comm: Communicator): Promise<{ entered: bigint; left: bigint }>;
-  /** Posts four sums in place before it awaits any; returns the contents after all of them. */
-  sumsInOrder(comm: Communicator): Promise<bigint[]>;
+  /** Posts maxima and sums of the rank's number and 1 in place, in turn, before it awaits any; returns the contents after all. */
+  callsInOrder(comm: Communicator): Promise<bigint[]>;
   /** Reads a buffer before and after each of two writes, and awaits the reads last; returns their contents. */
   earlyReads(comm: Communicator): Promise<number[][]>;
   /** Fills, writes and reads parts of a buffer; returns the contents of all of it, and of a part. */
   views(comm: Communicator): Promise<number[][]>;
+  /** Fills one element of each dtype with a value of `filledWith`; returns its bytes, by dtype. */
+  fills(comm: Communicator): Promise<number[][]>;
+  /**
+   * Allocates memory, fills it and gives it back, three times; copies 7 from memory that is given back during the call. Returns
+   * the bytes of each allocation that were not zero at first, the address and length of those that were live at once, and the
+   * copy.
+   */
+  newMemory(
+    comm: Communicator,
+  ): Promise<{ set: number[]; live: { ptr: bigint; bytes: number }[]; copied: number[] }>;
   /** The virtual time in ns, NaN without one: at first, after a sum, after `work` of 1000 ns and a barrier, and after another. */
   virtualTimes(comm: Communicator): Promise<number[]>;
   /** Sums values that round at nearly every hop; returns the elements as bits. */
@@ -62,13 +76,17 @@ export interface ConformanceParts {
    * at a time, awaited in the other order on odd ranks. Returns the elements of each sum as bits.
    */
   ownStreams(comm: Communicator): Promise<number[][]>;
-  /** The plan of a call as plain data, with its text. */
-  explanation(
-    comm: Communicator,
-    question: Question,
-  ): Pick<Explanation, "collective" | "ranks" | "chunks"> & { text: string };
+  /** The plan of a call as plain data, with its text and the chunk that holds each element. */
+  explanation(comm: Communicator, question: Question): PlainPlan;
   /** Runs a sum and a barrier, which succeed if the ranks still work after a failure; returns the contents of the sum. */
   healthCheck(comm: Communicator): Promise<number[]>;
+}
+
+/** A plan as plain data. */
+export interface PlainPlan extends Pick<Explanation, "collective" | "ranks" | "rank" | "chunks"> {
+  readonly text: string;
+  /** The number of the chunk that `chunkOf` gives, by element of the output. */
+  readonly holders: readonly number[];
 }
 
 /** The arguments of a part after the communicator. */
@@ -138,9 +156,11 @@ function nowNs(): bigint {
   return globalThis.process?.hrtime?.bigint() ?? BigInt(Math.round(performance.now() * 1e6));
 }
 
-async function sumsInOrder(comm: Communicator): Promise<bigint[]> {
-  const data = comm.alloc("int64", 3).fill(1);
-  const ops = [1, 2, 3, 4].map(() => comm.allReduce({ send: data, op: "sum" }));
+async function callsInOrder(comm: Communicator): Promise<bigint[]> {
+  const data = comm.alloc("int64", 3).fill(comm.rank + 1);
+  const ops = (["max", "sum", "max", "sum"] as const).map((op) =>
+    comm.allReduce({ send: data, op }),
+  );
   await Promise.all(ops);
   return Array.from(await data.toHost());
 }
@@ -159,6 +179,52 @@ async function views(comm: Communicator): Promise<number[][]> {
   const part = data.subarray(2, 6).fill(2.7);
   part.subarray(1, 3).copyFrom(Float32Array.of(3, 4.5));
   return [await data.toHost(), await part.toHost()].map((read) => Array.from(read));
+}
+
+/** A value for an element of each dtype, which its bits hold or round. */
+export const filledWith: Readonly<Record<DType, number | bigint>> = {
+  int8: -3,
+  uint8: 200,
+  int32: -70_001,
+  uint32: 4_000_000_001,
+  int64: -(2n ** 61n) - 5n,
+  uint64: 2n ** 63n + 9n,
+  float16: 2.7,
+  bfloat16: 2.7,
+  float32: 2.7,
+  float64: 2.7,
+  float8e4m3: 2.7,
+  float8e5m2: 2.7,
+};
+
+async function fills(comm: Communicator): Promise<number[][]> {
+  const filled = dtypes.map((dtype) => comm.alloc(dtype, 1).fill(filledWith[dtype]));
+  const bytes = await Promise.all(filled.map((buffer) => hostBytes(buffer as Data)));
+  return bytes.map((each) => Array.from(each));
+}
+
+async function newMemory(comm: Communicator): Promise<PartResult<ConformanceParts["newMemory"]>> {
+  const set: number[] = [];
+  let live: { ptr: bigint; bytes: number }[] = [];
+  for (let time = 0; time < 3; time++) {
+    const buffers = [1, 64, 1000, 64].map((length) => comm.alloc("int32", length));
+    live = buffers.map(({ ptr, byteLength }) => ({ ptr, bytes: byteLength }));
+    for (const buffer of buffers) {
+      set.push((await hostBytes(buffer)).reduce((sum, byte) => sum + (byte === 0 ? 0 : 1), 0));
+      buffer.fill(-1);
+    }
+    // Work that comes after the fills.
+    await comm.allReduce({ send: buffers[0] as DeviceBuffer<"int32">, op: "sum" });
+    for (const buffer of buffers) buffer.dispose();
+  }
+  const alone = (await comm.split({ color: comm.rank })) as Communicator;
+  const [send, recv] = [comm.alloc("int32", 1).fill(7), comm.alloc("int32", 1)];
+  const copy = alone.allReduce({ send, recv, op: "sum" });
+  send.dispose();
+  await copy;
+  const copied = Array.from(await recv.toHost());
+  await alone.close();
+  return { set, live, copied };
 }
 
 async function virtualTimes(comm: Communicator): Promise<number[]> {
@@ -280,11 +346,13 @@ function explanation(
   question: Question,
 ): PartResult<ConformanceParts["explanation"]> {
   const plan = comm.explain(question);
-  const { collective, ranks } = plan;
+  const { collective, ranks, rank } = plan;
   const chunks = plan.chunks.map(({ chunk, offset, length, order, fold }) => {
     return { chunk, offset, length, order: [...order], fold };
   });
-  return { collective, ranks, chunks, text: String(plan) };
+  const elements = chunks.reduce((sum, { length }) => sum + length, 0);
+  const holders = Array.from({ length: elements }, (_, at) => plan.chunkOf(at).chunk);
+  return { collective, ranks, rank, chunks, text: String(plan), holders };
 }
 
 /** A small healthy program, by which ranks show that they still work after a failure: a rank's data afterwards. */
@@ -303,23 +371,25 @@ export function healthyAmong(size: number): number[] {
 
 /** All parts, by name, for ranks in processes of their own. */
 export const conformanceParts: ConformanceParts = {
-  backendFacts: backendFacts,
-  placement: placement,
+  backendFacts,
+  placement,
   supports,
   refusals,
   programs,
   barrier,
-  sumsInOrder,
+  callsInOrder,
   earlyReads,
   views,
+  fills,
+  newMemory,
   virtualTimes,
-  roundedSum: roundedSum,
+  roundedSum,
   wrongArguments,
-  countMismatch: countMismatch,
+  countMismatch,
   replays,
-  closeTwice: closeTwice,
+  closeTwice,
   splitNames,
   ownStreams,
   explanation,
-  healthCheck: healthCheck,
+  healthCheck,
 };

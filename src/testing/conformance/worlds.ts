@@ -1,8 +1,8 @@
 /** The conformance suite on worlds of one process, and the further duties of such a world. */
 import type { Backend, Capabilities } from "../../api/backend-entry.ts";
-import { createWorld, type World, WorldError } from "../../api/index.ts";
+import { createWorld, UnsupportedError, type World, WorldError } from "../../api/index.ts";
 import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
-import { symmetricCalls } from "./calls.ts";
+import { explainedCalls, questionOf, symmetricCalls } from "./calls.ts";
 import { expectEqual, expectTrue, failureOf, within } from "./expectations.ts";
 import { conformanceParts, healthCheck, healthyAmong } from "./parts.ts";
 import {
@@ -126,6 +126,18 @@ function worldCases(backend: () => Backend, sizes: readonly number[], use: UseWo
         expectEqual("collective and ranks", [plan.collective, plan.ranks], ["allReduce", most]);
         const texts = await world.run((comm) => String(comm.explain(call)));
         expectEqual("plans of the ranks", texts, new Array(most).fill(String(plan)));
+      }),
+    "estimates the time of every call, or none": () =>
+      use(most, async (world) => {
+        for (const call of explainedCalls(most)) {
+          const estimate = world.estimate(questionOf(call));
+          const time = await estimate.catch((error: unknown) => {
+            if (error instanceof UnsupportedError) return 0;
+            throw error;
+          });
+          const holds = Number.isFinite(time) && time >= 0;
+          expectTrue(`${time} ns, for ${call.kind}, is a time of at least 0`, holds);
+        }
       }),
     "lets no rank leave a barrier before the last one enters": () => use(most, checkBarrierExit),
     "gives all ranks one error when one differs in a count, and continues": async () => {

@@ -27,7 +27,7 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(43);
+    expect(all).toHaveLength(45);
     expect(new Set(all).size).toBe(all.length);
   });
 
