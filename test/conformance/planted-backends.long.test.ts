@@ -411,6 +411,19 @@ test.each<{ fault: string; change: (plan: Explanation, question: Question) => Ex
   expect(await failures(() => explaining(change))).toEqual([plansCase]);
 });
 
+test("a backend that refuses all data but sums of int32 and float32 conforms", async () => {
+  const few = (): Backend =>
+    answering(() => {
+      const refusal: Session["refusal"] = ({ collective, dtype = "", op }) => {
+        if (/^(barrier|split|capture)$/.test(collective)) return undefined;
+        const isSum = collective === "allReduce" && op === "sum";
+        return isSum && /^(int|float)32$/.test(dtype) ? undefined : "it is not made";
+      };
+      return { refusal };
+    });
+  expect(await failures(few)).toEqual([]);
+});
+
 test.each([Number.NaN, -1, Number.POSITIVE_INFINITY])(
   "an estimate of %d ns fails the case of estimates",
   async (time) => {

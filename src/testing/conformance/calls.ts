@@ -211,7 +211,7 @@ export function explainedCalls(size: number): CollectiveDataCall[] {
     );
 }
 
-/** A mixture of calls that all backends support, for groups, recordings and splits. */
+/** A mixture of calls, for groups, recordings and splits. */
 export function mixedCalls(size: number, seed: number): ProgramCall[] {
   const counts = countsOf(size, seed);
   const root = seed % size;

@@ -36,8 +36,8 @@ export interface ConformanceParts {
   ): Promise<(readonly (RankOutcome | undefined)[])[]>;
   /** The times at which this rank entered a barrier and left it, in nanoseconds of one clock; odd ranks come late. */
   barrier(comm: Communicator): Promise<{ entered: bigint; left: bigint }>;
-  /** Posts maxima and sums of the rank's number and 1 in place, in turn, before it awaits any; returns the contents after all. */
-  callsInOrder(comm: Communicator): Promise<bigint[]>;
+  /** Posts four sums from each of two buffers to the other, in turn, before it awaits any; returns the contents after the last. */
+  callsInOrder(comm: Communicator): Promise<number[]>;
   /** Reads a buffer before and after each of two writes, and awaits the reads last; returns their contents. */
   earlyReads(comm: Communicator): Promise<number[][]>;
   /** Fills, writes and reads parts of a buffer; returns the contents of all of it, and of a part. */
@@ -156,13 +156,14 @@ function nowNs(): bigint {
   return globalThis.process?.hrtime?.bigint() ?? BigInt(Math.round(performance.now() * 1e6));
 }
 
-async function callsInOrder(comm: Communicator): Promise<bigint[]> {
-  const data = comm.alloc("int64", 3).fill(comm.rank + 1);
-  const ops = (["max", "sum", "max", "sum"] as const).map((op) =>
-    comm.allReduce({ send: data, op }),
-  );
+async function callsInOrder(comm: Communicator): Promise<number[]> {
+  const [first, second] = [comm.alloc("int32", 1).fill(1), comm.alloc("int32", 1)];
+  const ops = [0, 1, 2, 3].map((time) => {
+    const [send, recv] = time % 2 === 0 ? [first, second] : [second, first];
+    return comm.allReduce({ send, recv, op: "sum" });
+  });
   await Promise.all(ops);
-  return Array.from(await data.toHost());
+  return Array.from(await first.toHost());
 }
 
 async function earlyReads(comm: Communicator): Promise<number[][]> {
@@ -287,7 +288,7 @@ async function countMismatch(
 async function replays(comm: Communicator): Promise<PartResult<ConformanceParts["replays"]>> {
   const data = comm.alloc("int32", 2).fill(1);
   const graph = await comm.capture(() => {
-    void comm.allReduce({ send: data, op: { preMul: 2 } });
+    void comm.allReduce({ send: data, op: "sum" });
   });
   await graph.replay();
   const last = graph.replay();

@@ -1,8 +1,14 @@
 /** The cases of the conformance suite apart from their backends: options, and comparison without a test runner. */
-import { InvalidArgumentError } from "twinccl";
+import { createWorld, InvalidArgumentError } from "twinccl";
 import type { Backend } from "twinccl/backend";
 import { sim } from "twinccl/sim";
-import { conformance, conformanceOfRanks, type RanksUnderTest } from "twinccl/testing";
+import {
+  type ConformanceRanks,
+  conformance,
+  conformanceOfRanks,
+  conformanceParts,
+  type RanksUnderTest,
+} from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import {
   expectEqual,
@@ -98,6 +104,28 @@ describe("the list of cases of ranks", () => {
       expect.objectContaining({ code: "ERR_COMM_ARG", field }),
     );
   });
+});
+
+test("all whole programs run, also those with counts of the ranks of a split", async () => {
+  let ran = 0;
+  const worlds = conformanceOfRanks({
+    ...{ backend: "sim", capabilities, sizes: [2, 3] },
+    use: async (size, use) => {
+      const world = await createWorld({ backend: sim(), size });
+      const each: ConformanceRanks["each"] = async (part, ...args) => {
+        const play = conformanceParts[part] as (...given: unknown[]) => unknown;
+        if (part === "programs") ran += 1;
+        return (await world.run((comm) => play(comm, ...args))) as never;
+      };
+      try {
+        return await use({ size, each });
+      } finally {
+        await world.close();
+      }
+    },
+  });
+  await worlds.find(({ name }) => name.startsWith("runs whole programs"))!.run();
+  expect(ran).toBe(60);
 });
 
 describe("virtual time", () => {
