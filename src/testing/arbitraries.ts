@@ -176,7 +176,7 @@ const payloadKinds: OptionKinds<PayloadConstraints> = { dtype: true, size: true,
 
 /**
  * Contents for all ranks with an exact reduction: any order of folding gives the same bits. An average of floats is
- * exact for a power of two of ranks only.
+ * exact for a power of two of ranks only, a pre-multiplied sum of floats for a scalar of 0 or a small power of two, of any sign.
  */
 export function exactPayload<D extends DType>(
   constraints: PayloadConstraints<D> & { readonly op: ReduceOp },

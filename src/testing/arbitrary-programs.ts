@@ -84,6 +84,7 @@ export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Pro
       steps: fc.array(stepShapes(constraints), { minLength: 1, maxLength: maxSteps }),
     })
     .map(({ size, issue, splits: drawn, steps }) => {
+      assertWhole("programs", "sizes", size, 1);
       const splits = fittedSplits(size, drawn);
       const comms = communicatorsOf({ size, splits });
       return { size, issue, splits, steps: steps.map((step) => fittedStep(step, comms, payload)) };

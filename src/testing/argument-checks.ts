@@ -35,14 +35,25 @@ export function assertMembers(
 
 /** Needs the results of a program. */
 export function assertRun(subject: string, field: string, found: unknown): void {
+  const needed = "the results of a program, as runProgram gives them";
   const members = { backend: "string", outcomes: "array" } as const;
-  assertMembers(
-    subject,
-    field,
-    found,
-    members,
-    "the results of a program, as runProgram gives them",
-  );
+  assertMembers(subject, field, found, members, needed);
+  for (const [at, outcome] of (found as { outcomes: unknown[] }).outcomes.entries()) {
+    const path = `${field}.outcomes[${at}]`;
+    assertMembers(subject, path, outcome, { label: "string", ranks: "array" }, needed);
+    const { call, ranks } = outcome as { call: unknown; ranks: unknown[] };
+    assertMembers(subject, `${path}.call`, call, { kind: "string" }, "a call of a program");
+    for (const [rank, held] of ranks.entries()) {
+      if (held !== undefined) assertOutcome(subject, `${path}.ranks[${rank}]`, held);
+    }
+  }
+}
+
+/** Needs what a rank sent and holds. */
+export function assertOutcome(subject: string, field: string, found: unknown): void {
+  const { sent, bytes } = Object(found);
+  if (ArrayBuffer.isView(sent) && ArrayBuffer.isView(bytes)) return;
+  throw invalid(subject, field, textOf(found), "what a rank sent and holds, as bytes");
 }
 
 /** Needs one of these words. */

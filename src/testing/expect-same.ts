@@ -99,5 +99,19 @@ export function judgeRun(program: Program, run: ProgramRun, fold?: FoldOracle): 
   if (fold !== undefined && typeof fold !== "function") {
     throw invalid("judgeRun", "fold", textOf(fold), "a function");
   }
-  judge(program, run, fold);
+  judge(program, run, fold && checkedFold(fold));
+}
+
+/** The oracle, whose answers must be bytes. */
+function checkedFold(fold: FoldOracle): FoldOracle {
+  return (...folded) => {
+    const bytes: unknown = fold(...folded);
+    if (ArrayBuffer.isView(bytes)) return bytes as Uint8Array;
+    throw invalid(
+      "judgeRun",
+      "fold",
+      `${textOf(bytes)} as its result`,
+      "a function that gives bytes",
+    );
+  };
 }

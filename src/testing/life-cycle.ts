@@ -12,7 +12,7 @@ import {
 } from "../api/index.ts";
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 import { assertBackend } from "../api/world/create-world.ts";
-import { assertWhole } from "./argument-checks.ts";
+import { assertMembers, assertWhole } from "./argument-checks.ts";
 import { environmentReplay } from "./check-property.ts";
 
 /** The expected state of a world. */
@@ -117,12 +117,19 @@ export async function runLifeCycle(
     const needed = "commands, as lifeCycleCommands() draws them";
     throw invalid("runLifeCycle", "commands", textOf(commands), needed);
   }
+  const checked = function* (): Generator<LifeCycleCommand> {
+    for (const each of commands) {
+      const members = { check: "function", run: "function" } as const;
+      assertMembers("runLifeCycle", "commands", each, members, "commands of lifeCycleCommands()");
+      yield each;
+    }
+  };
   const real: LifeCycleReal = { backend, world: undefined, kept: [] };
   try {
     await fc.asyncModelRun(() => {
       const model: LifeCycleModel = { state: "none", size: 0, generation: 0, keptIn: 0 };
       return { model, real };
-    }, commands);
+    }, checked());
   } finally {
     await real.world?.close();
   }

@@ -1,6 +1,6 @@
 /** Checks a whole program: a misspelt word, or the number of no communicator, would leave a call untested in silence. */
 import { dtypes } from "../api/index.ts";
-import { invalid, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 import { assertAmong, assertMembers, assertWhole } from "./argument-checks.ts";
 import {
   type CallField,
@@ -18,7 +18,8 @@ export function assertProgram(subject: string, found: unknown): asserts found is
   const members = { size: "number", splits: "array", steps: "array" } as const;
   assertMembers(subject, "program", found, members, "a program, as programs() draws them");
   const program = found as Program;
-  assertWhole(subject, "program.size", program.size, 1);
+  assertFields(subject, "program", program, ["size", "issue", "splits", "steps"]);
+  assertWhole(subject, "program.size", program.size, 1, 2 ** 31);
   assertAmong(subject, "program.issue", program.issue, ["each", "together"]);
   const comms = splitsChecked(subject, program);
   for (const [at, step] of program.steps.entries()) {
@@ -29,13 +30,16 @@ export function assertProgram(subject: string, found: unknown): asserts found is
     const ranks = (comms[step.comm] as readonly number[]).length;
     if (step.kind === "call") {
       assertCall(subject, `${path}.call`, step.call, ranks);
+      assertFields(subject, path, step, ["kind", "comm", "call"]);
       continue;
     }
     assertArray(subject, `${path}.calls`, step.calls);
     for (const [part, call] of step.calls.entries()) {
       assertCall(subject, `${path}.calls[${part}]`, call, ranks);
     }
+    const times = step.kind === "replay" ? ["times"] : [];
     if (step.kind === "replay") assertWhole(subject, `${path}.times`, step.times, 0);
+    assertFields(subject, path, step, ["kind", "comm", "calls", ...times]);
   }
 }
 
@@ -46,6 +50,7 @@ function splitsChecked(subject: string, { size, splits }: Program): readonly (re
   for (const [at, split] of splits.entries()) {
     const path = `program.splits[${at}]`;
     assertMembers(subject, path, split, { colors: "array" }, "a split of a program, with colors");
+    assertFields(subject, path, split, ["parent", "colors"], ["reversed"]);
     const { parent, colors } = split;
     assertWhole(subject, `${path}.parent`, parent, 0, comms.length - 1);
     assertLength(subject, `${path}.colors`, colors, (comms[parent] as readonly number[]).length);
@@ -58,10 +63,28 @@ function splitsChecked(subject: string, { size, splits }: Program): readonly (re
   return comms;
 }
 
+/** The names of the fields of a call that are checked together. */
+const namesOf: Readonly<Record<CallField, readonly string[]>> = {
+  count: ["count"],
+  counts: ["counts"],
+  rows: ["counts"],
+  root: ["root"],
+  order: ["order"],
+  even: ["order"],
+  ends: ["from", "to"],
+  to: ["to"],
+  give: ["give", "recv"],
+  fold: ["op", "scalars"],
+};
+
 function assertCall(subject: string, path: string, call: ProgramCall, ranks: number): void {
   assertMembers(subject, path, call, {}, "a call of a program");
   assertAmong(subject, `${path}.kind`, call.kind, Object.keys(callFields));
-  if (call.kind === "barrier") return;
+  const { kind } = call;
+  if (kind === "barrier") {
+    assertFields(subject, path, call, ["kind"]);
+    return;
+  }
   assertAmong(subject, `${path}.dtype`, call.dtype, dtypes);
   assertAmong(subject, `${path}.payload`, call.payload, payloadClasses);
   assertWhole(subject, `${path}.seed`, call.seed);
@@ -95,20 +118,39 @@ function assertCall(subject: string, path: string, call: ProgramCall, ranks: num
       among("give", ["exchange", "both"]);
       among("recv", ["allocated", "exact", "longer"]);
     },
+    fold: () => {
+      const [op, scalars] = [memberOf("op"), memberOf("scalars")];
+      if (scalars === undefined) return;
+      assertLength(subject, `${path}.scalars`, scalars, ranks);
+      if (typeof op === "object") return;
+      throw invalid(subject, `${path}.op`, textOf(op), "{ preMul } where ranks have scalars");
+    },
   };
-  for (const field of callFields[call.kind]) checks[field]();
+  for (const field of callFields[kind]) checks[field]();
+  const names = callFields[kind].flatMap((field) => namesOf[field]);
+  assertFields(subject, path, call, ["kind", "dtype", "payload", "seed", "placement", ...names]);
 }
 
 function assertPlacement(subject: string, path: string, found: Placement): void {
   assertMembers(subject, path, found, {}, "an object with form, lead, tail and host");
-  const { form, lead, tail, host, symmetric = false } = found;
+  assertFields(subject, path, found, ["form", "lead", "tail"], ["host", "symmetric"]);
+  const { form, lead, tail } = found;
   assertAmong(subject, `${path}.form`, form, ["apart", "oneBlock", "inPlace"]);
   assertWhole(subject, `${path}.lead`, lead, 0);
   assertWhole(subject, `${path}.tail`, tail, 0);
-  for (const [field, value] of Object.entries({ host, symmetric })) {
-    if (typeof value === "boolean") continue;
-    throw invalid(subject, `${path}.${field}`, textOf(value), "true or false");
-  }
+}
+
+/** Needs an object with no fields but these. */
+function assertFields(
+  subject: string,
+  path: string,
+  found: object,
+  names: readonly string[],
+  booleans: readonly string[] = [],
+): void {
+  const known = names.map((name) => [name, true] as const);
+  const kinds = [...known, ...booleans.map((name) => [name, "boolean"] as const)];
+  assertOptions<object>(subject, found, Object.fromEntries(kinds), { path });
 }
 
 function assertArray(subject: string, field: string, found: unknown): asserts found is unknown[] {

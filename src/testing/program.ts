@@ -5,7 +5,7 @@
  * (`runProgram`) computes no expectation; an oracle needs only this data and the sent bytes.
  */
 import type { DType, ReduceOp } from "../api/index.ts";
-import { assertMembers } from "./argument-checks.ts";
+import { assertMembers, assertWhole } from "./argument-checks.ts";
 
 /** `exact`: every partial result is representable, so any order gives the same bits; `bits`: anything. */
 export type PayloadClass = "exact" | "bits";
@@ -99,15 +99,16 @@ export type CallField =
   | "even"
   | "ends"
   | "to"
-  | "give";
+  | "give"
+  | "fold";
 
 /** Those of each call. */
 export const callFields: Readonly<Record<ProgramCall["kind"], readonly CallField[]>> = {
   barrier: [],
-  allReduce: ["count"],
-  reduce: ["count", "root"],
-  reduceScatter: ["count"],
-  reduceScatterv: ["counts"],
+  allReduce: ["count", "fold"],
+  reduce: ["count", "root", "fold"],
+  reduceScatter: ["count", "fold"],
+  reduceScatterv: ["counts", "fold"],
   broadcast: ["count", "root"],
   allGather: ["count"],
   allGatherv: ["counts", "order"],
@@ -162,6 +163,11 @@ export function communicatorsOf(
 ): readonly (readonly number[])[] {
   const members = { size: "number", splits: "array" } as const;
   assertMembers("communicatorsOf", "program", program, members, "a program with size and splits");
+  assertWhole("communicatorsOf", "program.size", program.size, 1, 2 ** 31);
+  for (const [at, split] of program.splits.entries()) {
+    const needed = "a split of a program, with colors";
+    assertMembers("communicatorsOf", `program.splits[${at}]`, split, { colors: "array" }, needed);
+  }
   const comms: (readonly number[])[] = [Array.from({ length: program.size }, (_, rank) => rank)];
   for (const { parent, colors, reversed } of program.splits) {
     const members = comms[parent] ?? [];

@@ -8,7 +8,7 @@ import {
 } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertBackend } from "../api/world/create-world.ts";
-import { assertMembers } from "./argument-checks.ts";
+import { assertMembers, assertOutcome } from "./argument-checks.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -142,11 +142,38 @@ export function gatherRun(
     throw invalid("gatherRun", "byRank", textOf(byRank), "what runProgramAs gave on each rank");
   }
   if (typeof label !== "string") throw invalid("gatherRun", "label", textOf(label), "a name");
-  const outcomes = occurrencesOf(program).map((occurrence, at) => ({
+  const occurrences = occurrencesOf(program);
+  assertGathered(program, occurrences, byRank);
+  const outcomes = occurrences.map((occurrence, at) => ({
     ...occurrence,
     ranks: byRank.map((rank) => rank[at]),
   }));
   return { backend: label, outcomes };
+}
+
+/** Needs the data of every rank after each of its calls: two runs of nothing would be the same. */
+function assertGathered(
+  program: Program,
+  occurrences: readonly Occurrence[],
+  byRank: readonly (readonly unknown[])[],
+): void {
+  const comms = communicatorsOf(program);
+  if (byRank.length !== program.size) {
+    throw invalid("gatherRun", "byRank", `${byRank.length} ranks`, `${program.size}`);
+  }
+  for (const [rank, outcomes] of byRank.entries()) {
+    if (outcomes.length !== occurrences.length) {
+      const [found, needed] = [`${outcomes.length} calls`, `${occurrences.length}`];
+      throw invalid("gatherRun", `byRank[${rank}]`, found, needed);
+    }
+    for (const [at, { comm }] of occurrences.entries()) {
+      const field = `byRank[${rank}][${at}]`;
+      if (comms[comm]?.includes(rank)) assertOutcome("gatherRun", field, outcomes[at]);
+      else if (outcomes[at] !== undefined) {
+        throw invalid("gatherRun", field, textOf(outcomes[at]), "undefined for a call of others");
+      }
+    }
+  }
 }
 
 /**

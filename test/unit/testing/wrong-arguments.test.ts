@@ -24,12 +24,22 @@ import { afterAll, expect, test } from "vitest";
 // biome-ignore lint/suspicious/noExplicitAny: wrong types are the point
 type Wrong = any;
 
-const [program] = fc.sample(programs({ sizes: fc.constant(2) }), 1) as [Program];
+const oneSum = programs({
+  sizes: fc.constant(2),
+  kinds: ["allReduce"],
+  steps: ["call"],
+  maxSteps: 1,
+  maxSplits: 0,
+});
+const [program] = fc.sample(oneSum, 1) as [Program];
 const run: ProgramRun = await runProgram(sim(), program);
 const world = await createWorld({ backend: sim(), size: 3 });
 afterAll(() => world.close());
 
 const none = undefined as Wrong;
+const [first] = run.outcomes;
+const byRank = [0, 1].map((rank) => run.outcomes.map(({ ranks }) => ranks[rank]));
+const runOf = (outcome: object): Wrong => ({ ...run, outcomes: [{ ...first, ...outcome }] });
 const wrong: [string, string, () => unknown][] = [
   ["runProgram", "backend", () => runProgram(none, program)],
   ["runProgram", "program", () => runProgram(sim(), none)],
@@ -42,19 +52,36 @@ const wrong: [string, string, () => unknown][] = [
   ["runProgramAs", "program", () => world.run((comm) => runProgramAs(comm, program))],
   ["gatherRun", "program", () => gatherRun(none, [], "a")],
   ["gatherRun", "byRank", () => gatherRun(program, [3] as Wrong, "a")],
+  ["gatherRun", "byRank", () => gatherRun(program, [], "a")],
+  ["gatherRun", "byRank[1]", () => gatherRun(program, [byRank[0]!, []], "a")],
+  ["gatherRun", "byRank[1][0]", () => gatherRun(program, [byRank[0]!, [3 as Wrong]], "a")],
+  ["gatherRun", "byRank[0][0]", () => gatherRun(program, [[none], byRank[1]!], "a")],
   ["gatherRun", "label", () => gatherRun(program, [[], []], none)],
   ["runOn", "backends", () => runOn(none, program)],
   ["runOn", "backends.a", () => runOn({ a: 1 as Wrong }, program)],
   ["runOn", "program", () => runOn({}, none)],
   ["expectSame", "a", () => expectSame(none, run)],
   ["expectSame", "b", () => expectSame(run, {} as Wrong)],
+  ["expectSame", "a.outcomes[0]", () => expectSame({ ...run, outcomes: [1] as Wrong }, run)],
+  ["expectSame", "b.outcomes[0].call", () => expectSame(run, runOf({ call: none }))],
+  ["expectSame", "b.outcomes[0].ranks[1]", () => expectSame(run, runOf({ ranks: [none, {}] }))],
   ["communicatorsOf", "program", () => communicatorsOf(none)],
+  ["communicatorsOf", "program.size", () => communicatorsOf({ size: 2 ** 33, splits: [] })],
+  [
+    "communicatorsOf",
+    "program.splits[0]",
+    () => communicatorsOf({ size: 2, splits: [3 as Wrong] }),
+  ],
+  ["programs", "sizes", () => fc.sample(programs({ sizes: fc.constant(0) }), 1)],
   ["runLifeCycle", "backend", () => runLifeCycle(none, [])],
   ["runLifeCycle", "commands", () => runLifeCycle(sim(), none)],
+  ["runLifeCycle", "commands", () => runLifeCycle(sim(), [1] as Wrong)],
   ["checkProperty", "cases", () => checkProperty(none, () => undefined)],
   ["judgeRun", "program", () => judgeRun(none, run)],
   ["judgeRun", "run", () => judgeRun(program, none)],
+  ["judgeRun", "run.outcomes[0].ranks[0]", () => judgeRun(program, runOf({ ranks: [{}, {}] }))],
   ["judgeRun", "fold", () => judgeRun(program, run, 1 as Wrong)],
+  ["judgeRun", "fold", () => judgeRun(program, run, (() => none) as Wrong)],
   ["environmentReplay", "seed", () => environmentReplay(0.5)],
   ["replayLine", "options", () => replayLine(none, "npm test")],
   ["replayLine", "seed", () => replayLine({} as Wrong, "npm test")],
@@ -104,6 +131,15 @@ test.each<[field: string, wrong: Program]>([
   ["steps[0].call.order", programWith({ kind: "allGatherv", counts: [1, 2], order: "even" })],
   ["steps[0].call.to", programWith({ kind: "sendRecv", to: [1, 2] })],
   ["steps[0].call.from", programWith({ kind: "pair", from: 2, to: 0 })],
+  ["steps[0].call.cuont", programWith({ cuont: 9 })],
+  ["steps[0].call.root", programWith({ root: 1 })],
+  ["steps[0].call.scalars", programWith({ op: { preMul: 2 }, scalars: [1] })],
+  ["steps[0].call.op", programWith({ op: "sum", scalars: [1, 2] })],
+  ["steps[0].calls", programWith({}, { calls: [] })],
+  ["seed", programWith({}, {}, { seed: 3 })],
+  ["splits[0].reversed", programWith({}, {}, { splits: [{ ...split, reversed: "no" }] })],
+  ["splits[0].key", programWith({}, {}, { splits: [{ ...split, key: 1 }] })],
+  ["steps[0].call.placement.at", programWith(placed({ at: 1 }))],
   ["steps[0].call.placement", programWith({ placement: none })],
   ["steps[0].call.placement.form", programWith(placed({ form: "inplace" }))],
   ["steps[0].call.placement.lead", programWith(placed({ lead: -1 }))],
