@@ -41,11 +41,12 @@ export function reduceCalls(
   size: number,
 ): ProgramCall[] {
   const whole = reduceCall(dtype, op, count, seed, size);
+  const { count: _, ...shared } = whole;
   return [
     whole,
     { ...whole, kind: "reduce", root: seed % size },
-    { ...whole, kind: "reduceScatter", count: 3 },
-    { ...whole, kind: "reduceScatterv", counts: countsOf(size, seed) },
+    { ...shared, kind: "reduceScatter", count: 3 },
+    { ...shared, kind: "reduceScatterv", counts: countsOf(size, seed) },
   ];
 }
 
