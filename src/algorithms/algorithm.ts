@@ -53,6 +53,14 @@ export interface Algorithm {
   readonly write: (program: ProgramBuilder) => void;
 }
 
+/** Needs an algorithm. */
+export function assertAlgorithm(subject: string, collective: string, found: unknown): void {
+  const { write, chunksPerBlock } = Object(found) as Partial<Algorithm>;
+  if (typeof write === "function" && typeof chunksPerBlock === "function") return;
+  const needed = `an algorithm, such as catalogue.${collective}`;
+  throw invalid(subject, "algorithm", textOf(found), needed);
+}
+
 /** The program of an algorithm for a number of ranks. */
 export function buildProgram(
   collective: SpecifiedCollective,
@@ -60,6 +68,7 @@ export function buildProgram(
   ranks: number,
   root: number,
 ): Program {
+  assertAlgorithm("buildProgram", collective, algorithm);
   const builder = builderOf(collective, algorithm, ranks, root);
   if (algorithm.symmetry?.(ranks) !== undefined) builder.assertFits(algorithm.write);
   algorithm.write(builder);

@@ -8,7 +8,7 @@
 import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./layout.ts";
 import { assertFusible } from "./limits.ts";
-import { none, type Program, stepCount } from "./program.ts";
+import { assertProgram, none, type Program, stepCount } from "./program.ts";
 import { type Execution, execute } from "./symbolic/execution.ts";
 import type { Problem } from "./symbolic/matching.ts";
 import type { ValueId, ValueTable } from "./symbolic/values.ts";
@@ -50,6 +50,7 @@ export interface FusedPlan {
  * @throws UnsupportedError for a program of more steps than the limit.
  */
 export function fuse(program: Program): FusedPlan {
+  assertProgram("fuse", program);
   assertFusible(program, stepCount(program));
   return fuseExecution(program, execute(program, false));
 }
@@ -62,6 +63,7 @@ function fuseExecution(program: Program, execution: Execution): FusedPlan {
 
 /** Differences between the values of a program and those of its folds; empty when the fusion is right. */
 export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
+  assertProgram("proveFusion", program);
   return proveGroups(plan.groups, execute(program, false));
 }
 

@@ -2,7 +2,7 @@
 import { overlapBytes, type RankCall, type Work } from "../api/backend-entry.ts";
 import { type SpecifiedCollective, specifications } from "../api/collectives/index.ts";
 import type { DeviceBuffer, ReduceOp } from "../api/index.ts";
-import { none, type Program } from "./program.ts";
+import { assertProgram, none, type Program } from "./program.ts";
 
 /** First element and length of every chunk of one buffer. */
 export interface ChunkTable {
@@ -147,6 +147,7 @@ export function rowBlocks(
   program: Program,
   counts: readonly number[],
 ): NonNullable<CallShape["blocks"]> {
+  assertProgram("rowBlocks", program);
   const { ranks, root, collective } = program;
   const spec = specifications[collective];
   const side = (blocksOf: (ranks: number, rank: number, root: number) => number): Blocks[] =>

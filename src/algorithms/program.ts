@@ -62,12 +62,20 @@ export interface Step {
   readonly final: boolean;
 }
 
+/** Needs a program. */
+export function assertProgram(subject: string, found: unknown): void {
+  const { ranks, code, starts } = Object(found) as Partial<Program>;
+  if (Number.isSafeInteger(ranks) && ArrayBuffer.isView(code) && ArrayBuffer.isView(starts)) return;
+  throw invalid(subject, "program", textOf(found), "a program, as buildProgram gives it");
+}
+
 /**
  * Unpacks step number `index` of a program.
  *
  * @throws InvalidArgumentError when there is no such step.
  */
 export function stepAt(program: Program, index: number): Step {
+  assertProgram("stepAt", program);
   assertIndex("stepAt", "index", index, stepCount(program));
   const { code } = program;
   const at = index * stepWidth;
@@ -84,6 +92,7 @@ export function stepAt(program: Program, index: number): Step {
 
 /** Number of steps of all lanes together. */
 export function stepCount(program: Program): number {
+  assertProgram("stepCount", program);
   return program.code.length / stepWidth;
 }
 

@@ -22,6 +22,7 @@ import {
   specifications,
 } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import {
   heaviestRank,
   skewedCounts,
@@ -286,6 +287,7 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
 
 /** The row of a collective in any spelling: `allReduce`, `all-reduce`, `all_reduce`, `allreduce`. */
 export function findCollective(name: string): MeasuredCollective | undefined {
+  if (typeof name !== "string") throw invalid("findCollective", "name", textOf(name), "a string");
   const bare = name.replace(/[-_]/g, "").toLowerCase();
   return measuredCollectives.find(({ collective }) => collective.toLowerCase() === bare);
 }

@@ -20,6 +20,7 @@ export interface SizeSweep {
 
 /** Bytes of a size such as `8`, `1K`, `16M` or `1GiB` (powers of 1024); `undefined` for another text. */
 export function parseSize(text: string): number | undefined {
+  if (typeof text !== "string") throw invalid("parseSize", "text", textOf(text), "a string");
   const match = /^(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?$/i.exec(text.trim());
   if (match === null) return undefined;
   const bytes = Number(match[1]) * (unit[(match[2] ?? "").toUpperCase()] ?? Number.NaN);

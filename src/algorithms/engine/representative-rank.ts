@@ -11,7 +11,7 @@
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
-import { type Algorithm, builderOf, type Symmetry } from "../algorithm.ts";
+import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
 import type { Lane } from "../builder.ts";
 import { column, none, stepWidth } from "../program.ts";
 import type { LinkModel } from "./model.ts";
@@ -167,6 +167,7 @@ export function briefLane(
   algorithm: Algorithm,
   ranks: number,
 ): readonly BriefBlock[] | undefined {
+  assertAlgorithm("briefLane", collective, algorithm);
   const symmetry = algorithm.symmetry?.(ranks);
   if (symmetry === undefined) return undefined;
   const builder = builderOf(collective, algorithm, ranks, none);

@@ -9,10 +9,18 @@
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
-import { type Algorithm, builderOf, type Symmetry } from "../algorithm.ts";
+import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
 import type { Layout } from "../layout.ts";
 import { tooMuchTraffic } from "../limits.ts";
-import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "../program.ts";
+import {
+  assertProgram,
+  bufferOf,
+  chunkOf,
+  column,
+  none,
+  type Program,
+  stepWidth,
+} from "../program.ts";
 
 /** Limit of runs: some 500 MB with their edges. */
 const maxRuns = 2 ** 23;
@@ -242,6 +250,7 @@ export interface LaneSource extends ProgramFrame {
 
 /** The lanes of a finished program. */
 export function lanesOfProgram(program: Program): LaneSource {
+  assertProgram("lanesOfProgram", program);
   const { starts, code, channels } = program;
   return {
     ...frameOf(program),
@@ -262,6 +271,7 @@ export function writtenLanes(
   ranks: number,
   root = -1,
 ): LaneSource {
+  assertAlgorithm("writtenLanes", collective, algorithm);
   const builder = builderOf(collective, algorithm, ranks, root);
   return {
     ...builder.frame,

@@ -8,6 +8,7 @@ import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
 import { specifications } from "../../api/collectives/index.ts";
 import { coveredInputs } from "../layout.ts";
 import {
+  assertProgram,
   bufferOf,
   chunkOf,
   column,
@@ -37,6 +38,7 @@ export interface Execution {
 
 /** Runs a program symbolically; `inPlace` lets output chunks lie on the input chunks that the collective allows. */
 export function execute(program: Program, inPlace: boolean): Execution {
+  assertProgram("execute", program);
   return executeMatched(program, matchSteps(program), inPlace);
 }
 

@@ -6,11 +6,20 @@
  * case) a send completes only while its receiver is at the matching receive. Programs have no wildcard receives, so
  * one run decides for every timing.
  */
-import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
+import {
+  assertProgram,
+  column,
+  none,
+  type Program,
+  stepAt,
+  stepText,
+  stepWidth,
+} from "../program.ts";
 import { type Matching, matchSteps } from "../symbolic/matching.ts";
 
 /** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when even `limit` can. */
 export function smallestSafeCredits(program: Program, limit: number): number | undefined {
+  assertProgram("smallestSafeCredits", program);
   const matching = matchSteps(program);
   for (let credits = 0; credits <= limit; credits++) {
     if (cycleOf(program, matching, credits) === undefined) return credits;
@@ -20,6 +29,7 @@ export function smallestSafeCredits(program: Program, limit: number): number | u
 
 /** The cycle in which a program gets stuck with that many credits, one line per rank; `undefined` when it finishes. */
 export function findDeadlock(program: Program, credits: number): readonly string[] | undefined {
+  assertProgram("findDeadlock", program);
   return cycleOf(program, matchSteps(program), credits);
 }
 

@@ -9,9 +9,9 @@
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { InputBlock } from "../../api/specification.ts";
-import { type Algorithm, buildProgram } from "../algorithm.ts";
+import { type Algorithm, assertAlgorithm, buildProgram } from "../algorithm.ts";
 import { proveFused } from "../fuse.ts";
-import { none, type Program } from "../program.ts";
+import { assertProgram, none, type Program } from "../program.ts";
 import { type Execution, executeMatched } from "../symbolic/execution.ts";
 import { type Matching, matchSteps, type Problem } from "../symbolic/matching.ts";
 import { hashAll, type ValueId, type ValueTable } from "../symbolic/values.ts";
@@ -50,9 +50,7 @@ export function verifyAlgorithm(
   if (!Object.hasOwn(specifications, collective)) {
     refuse("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
   }
-  if (typeof algorithm?.write !== "function" || typeof algorithm.chunksPerBlock !== "function") {
-    refuse("algorithm", algorithm, `an algorithm, such as catalogue.${collective}`);
-  }
+  assertAlgorithm("verifyAlgorithm", collective, algorithm);
   if (!Number.isSafeInteger(ranks) || ranks < 1) {
     refuse("ranks", ranks, "a whole number of at least 1");
   }
@@ -65,6 +63,7 @@ export function verifyAlgorithm(
 
 /** Verifies a program; with its algorithm, also credits, cost and order of folding against the header. */
 export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict {
+  assertProgram("verifyProgram", program);
   const matching = matchSteps(program);
   const apart = executeMatched(program, matching, false);
   let problems = [

@@ -42,6 +42,8 @@ test("names are found in any spelling", () => {
     expect(findCollective(name)?.collective).toBe("allReduce");
   }
   expect(findCollective("all reduce")).toBeUndefined();
+  const none = undefined as never;
+  expect(() => findCollective(none)).toThrow("findCollective: name: found undefined");
 });
 
 /** Two independent readings of one text must agree, block by block. */
