@@ -444,7 +444,7 @@ test("a fill that loses the upper half of 64 bits fails the case of fills", asyn
 const memoryCase =
   "gives new memory of zeros, where no other memory is, and takes it back behind its calls";
 
-test("memory that has the contents of memory that was given back fails the case of memory", async () => {
+test("new memory with old contents fails the case of memory", async () => {
   const given = new Map<number, Uint8Array>();
   vi.spyOn(memory, "free").mockImplementation(function (this: HostMemory) {
     given.set(this.byteLength, new Uint8Array(this.buffer).slice());
@@ -525,7 +525,7 @@ describe("a queue of work", () => {
     expect(await failures(() => queueing(false, false))).toEqual([]);
   });
 
-  test("whose last call runs first fails the case of the order", async () => {
+  test("in reverse order fails the case of the order", async () => {
     expect(await failures(() => queueing(true, false))).toEqual([
       "runs calls in order, also when they are awaited later",
     ]);

@@ -525,7 +525,7 @@ async function supportsOf(
 }
 
 /** The ranks still work. */
-async function expectHealthy(ranks: ConformanceRanks): Promise<void> {
+export async function expectHealthy(ranks: ConformanceRanks): Promise<void> {
   const found = await ranks.each("healthCheck");
   expectEqual("a healthy program afterwards", found, sameOn(ranks, healthyAmong(ranks.size)));
 }

@@ -4,13 +4,14 @@ import { createWorld, UnsupportedError, type World, WorldError } from "../../api
 import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
 import { explainedCalls, questionOf, symmetricCalls } from "./calls.ts";
 import { expectEqual, expectTrue, failureOf, within } from "./expectations.ts";
-import { conformanceParts, healthCheck, healthyAmong } from "./parts.ts";
+import { conformanceParts } from "./parts.ts";
 import {
   assertClaims,
   type ConformanceCase,
   type ConformanceClaims,
   type ConformanceRanks,
   conformanceOfRanks,
+  expectHealthy,
   judgeSupported,
 } from "./ranks.ts";
 
@@ -171,7 +172,7 @@ function lifeCases(backend: () => Backend, sizes: readonly number[]): Cases {
     "opens, uses and closes ten worlds in a row": async () => {
       for (let cycle = 0; cycle < 10; cycle++) {
         const world = await open(sizes[cycle % sizes.length] as number);
-        await expectHealthy(world);
+        await expectHealthy(ranksOf(world));
         await world.close();
       }
     },
@@ -211,7 +212,7 @@ async function rejectsDifferentCounts(world: World): Promise<void> {
       // Numbers count the calls of a run.
       expectEqual(`rank ${rank}`, found, { ...facts, call: 0, rank, sums: sum });
     }
-    await expectHealthy(world);
+    await expectHealthy(ranksOf(world));
   }
 }
 
@@ -242,15 +243,8 @@ async function checkPastGeneration(world: World): Promise<void> {
     world.run(() => 0),
   );
   expectEqual("code", Object(error).code, "ERR_COMM_CLOSED");
-  await expectHealthy(next);
+  await expectHealthy(ranksOf(next));
   await next.close();
-}
-
-/** The world still works. */
-async function expectHealthy(world: World): Promise<void> {
-  const healthy = await within(timeoutMs, world.run(healthCheck));
-  const all = new Array(world.size).fill(healthyAmong(world.size));
-  expectEqual("a healthy program afterwards", healthy, all);
 }
 
 async function checkFailingRank(world: World): Promise<void> {
@@ -269,5 +263,5 @@ async function checkFailingRank(world: World): Promise<void> {
   const { code, ranks } = await causeOf(left);
   const needed = { code: "ERR_COMM_DEADLOCK", ranks: [0] };
   expectEqual("cause of a rank that leaves", { code, ranks }, needed);
-  await expectHealthy(world);
+  await expectHealthy(ranksOf(world));
 }

@@ -1,4 +1,4 @@
-/** What is no program or algorithm is refused by name, before anything reads it. */
+/** Programs and algorithms that are none are refused by field, before anything reads them. */
 import { InvalidArgumentError } from "twinccl";
 import {
   type Algorithm,
@@ -41,7 +41,7 @@ const ofAlgorithms: Readonly<Record<string, (algorithm: Algorithm) => unknown>> 
 describe.each([
   ["program", ofPrograms],
   ["algorithm", ofAlgorithms],
-])("what is no %s", (field, functions) => {
+])("another value in place of the %s", (field, functions) => {
   test.each(Object.entries(functions))("is refused by %s", (name, call) => {
     for (const wrong of [undefined, null, 3, "ring", {}, [], () => undefined]) {
       const run = (): unknown => call(wrong as never);

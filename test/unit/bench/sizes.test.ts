@@ -20,7 +20,7 @@ describe("parseSize", () => {
   test.each(["", "K", "-8", "8T", "1e3", "0x10", "8 8", "1.0001"])("refuses %s", (text) => {
     expect(parseSize(text)).toBeUndefined();
   });
-  test("refuses what is no text by name", () => {
+  test("refuses a number by name", () => {
     expect(() => parseSize(8 as never)).toThrow("parseSize: text: found 8, needs a string");
   });
 });
