@@ -356,7 +356,11 @@ function explanation(
   return { collective, ranks, rank, chunks, text: String(plan), holders };
 }
 
-/** A small healthy program, by which ranks show that they still work after a failure: a rank's data afterwards. */
+/**
+ * A small healthy program, by which ranks show that they still work after a failure: a rank's data afterwards.
+ *
+ * @internal
+ */
 export async function healthCheck(comm: Communicator): Promise<number[]> {
   const buffer = comm.alloc("int32", 3).copyFrom(Int32Array.of(1, comm.rank, -comm.rank));
   await comm.allReduce({ send: buffer, op: "sum" });

@@ -180,11 +180,7 @@ export function oracleFinish(call: {
   });
 }
 
-/**
- * Bits of the scalar of an average or of a pre-multiplied sum.
- *
- * @internal
- */
+/** Bits of the scalar of an average or of a pre-multiplied sum. */
 export function oracleScalar(
   dtype: OracleFloat,
   op: "avg" | { readonly preMul: number | bigint },
