@@ -27,6 +27,16 @@ describe("an estimate", () => {
     },
   );
 
+  test.each(["sum", "avg", { preMul: 2 }] as const)(
+    "of one rank is 0 for %j: NCCL would launch the call at once, on memory that is not there",
+    async (op) => {
+      await inWorld(cleanGpus(), 1, async (world) => {
+        const question = { collective: "allReduce", dtype: "float32", op, count: 8 } as const;
+        expect(await world.estimate(question)).toBe(0);
+      });
+    },
+  );
+
   test("of what NCCL cannot estimate is refused by name", async () => {
     await inWorld(cleanGpus(), 2, async (world) => {
       const estimated = world.estimate({ collective: "barrier" });
