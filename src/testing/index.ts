@@ -27,6 +27,7 @@ export {
   conformanceParts,
   type PartArguments,
   type PartResult,
+  type PlainPlan,
 } from "./conformance/parts.ts";
 export {
   type ConformanceCase,
