@@ -77,7 +77,12 @@ describe("deadlines", () => {
   });
 
   test("of thousands of calls cost one timer per deadline, and detect a late call", async () => {
-    const timers = new LivingTimers();
+    // What an earlier file has left running sets timers too.
+    let made = 0;
+    new LivingTimers((plain) => (run, delayMs) => {
+      if (new Error().stack?.includes("at Alarm.") === true) made++;
+      return plain(run, delayMs);
+    });
     const watched = new Watched();
     for (let round = 0; round < 50; round++) {
       const ops = watched.watch(...new Array<number>(100).fill(100));
@@ -88,7 +93,7 @@ describe("deadlines", () => {
     }
     await vi.advanceTimersByTimeAsync(500);
     expect(watched.late).toEqual([[1963, 119]]);
-    expect(timers.made).toBeLessThanOrEqual(2);
+    expect([1, 2]).toContain(made);
   });
 
   test("expire while later calls complete, in any order", async () => {
