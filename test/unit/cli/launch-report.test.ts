@@ -157,7 +157,10 @@ test("events of one job have times that never fall, from its start", () => {
   for (let rank = 0; rank < 100; rank++) {
     report.event({ event: "signal_sent", signal: "SIGTERM", ranks: [rank] });
   }
-  const lines = String(output.read()).split("\n").slice(0, -1);
+  // Node.js 26 reads one chunk at a time, earlier ones all.
+  const chunks: Buffer[] = [];
+  for (let chunk = output.read(); chunk !== null; chunk = output.read()) chunks.push(chunk);
+  const lines = String(Buffer.concat(chunks)).split("\n").slice(0, -1);
   const times = lines.map((line) => (JSON.parse(line) as { time_ms: number }).time_ms);
   expect(times).toHaveLength(100);
   expect(times).toEqual([...times].sort((a, b) => a - b));

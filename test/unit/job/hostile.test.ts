@@ -113,9 +113,10 @@ describe("before the proof", () => {
       socket.write(said);
       socket.on("data", (chunk) => sizes.push(chunk.length));
     });
-    // Half open: the store waits for the proof of the other end, and says nothing about the job.
+    // Half open: the store waits for the proof of the other end, and says nothing about the job. A hello of OpenSSL 3.5 has a key
+    // of 1,120 bytes, earlier ones of 32.
     expect([...at.server.dropped]).toEqual([["handshake deadline", 1]]);
-    expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(1_000);
+    expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(1_500);
     await expectHealthy(at);
   });
 

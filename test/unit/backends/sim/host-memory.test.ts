@@ -4,7 +4,8 @@ import { createWorld } from "twinccl";
 import { cpu, type Executor, sim, wasm } from "twinccl/sim";
 import { expect, test } from "vitest";
 
-const tooMany = constants.MAX_LENGTH + 1;
+/** Node.js 22 and newer have no limit that a buffer can pass; no host gives this much. */
+const tooMany = Math.min(constants.MAX_LENGTH + 1, 2 ** 52);
 
 const executors: readonly (readonly [string, () => Executor])[] = [
   ["cpu", cpu],
