@@ -1,5 +1,6 @@
 /** The native helper's builds: which are loaded, which are refused and why, and what a build needs of its machine. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { helper, loadHelper } from "../../../../../src/backends/nccl/sys/helper.ts";
 import { compileLibrary } from "../../../../support/c-library.ts";
@@ -12,7 +13,7 @@ describe.skipIf(reason !== "")(`the native helper${reason}`, () => {
     const found = await builtHelper();
     expect(await helper({})).toBe(found);
     const place = `native/${process.platform}-${process.arch}/helper.so`;
-    expect(found.path).toBe(new URL(`../../../../../${place}`, import.meta.url).pathname);
+    expect(found.path).toBe(fileURLToPath(new URL(`../../../../../${place}`, import.meta.url)));
     expect(existsSync(found.path)).toBe(true);
   });
 
