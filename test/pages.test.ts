@@ -1,6 +1,6 @@
 /** The pages name only files and symbols that exist, and hold the speeds of the result files. */
-import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -8,17 +8,22 @@ import { linksIn } from "./support/page-links.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const read = (path: string): string => readFileSync(`${root}${path}`, "utf8");
-const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
-  cwd: root,
-  encoding: "utf8",
-})
-  .trim()
-  .split("\n");
+/** Built and installed files are no part of the checkout. */
+const isOwn = (name: string): boolean =>
+  name === ".ci" || !/^(\..*|node_modules|dist|web-dist|coverage)$/.test(name);
+const files = readdirSync(root, { withFileTypes: true })
+  .filter(({ name }) => isOwn(name))
+  .flatMap((entry) => {
+    if (!entry.isDirectory()) return [entry.name];
+    const inside = readdirSync(`${root}${entry.name}`, { recursive: true, encoding: "utf8" });
+    return inside.map((path) => `${entry.name}/${path}`);
+  })
+  .filter((path) => statSync(`${root}${path}`, { throwIfNoEntry: false })?.isFile() === true);
 const folders = new Set(
-  tracked.flatMap((path) => path.split("/").map((_, at, parts) => parts.slice(0, at).join("/"))),
+  files.flatMap((path) => path.split("/").map((_, at, parts) => parts.slice(0, at).join("/"))),
 );
-const sources = tracked.filter((path) => /^(src|test|tools|bench)\/.*\.(ts|mjs)$/.test(path));
-const pages = tracked.filter((path) =>
+const sources = files.filter((path) => /^(src|test|tools|bench)\/.*\.(ts|mjs)$/.test(path));
+const pages = files.filter((path) =>
   /^([A-Z]+|docs\/.*|(assembly|src|test|tools|web|bench)\/(.*\/)?README)\.md$/.test(path),
 );
 
@@ -32,7 +37,7 @@ function spans(markdown: string): string[] {
 function exists(path: string): boolean {
   const bare = path.replace(/\/$/, "");
   const isEnd = (each: string) => each === bare || each.endsWith(`/${bare}`);
-  return tracked.some(isEnd) || [...folders].some(isEnd);
+  return files.some(isEnd) || [...folders].some(isEnd);
 }
 
 /** Paths of source files and folders that a page names in code. */
@@ -77,10 +82,9 @@ test.each(["README.md", "ARCHITECTURE.md"])("%s has at most 130 lines", (page) =
 
 test("folders of src with more than ten files have a README", () => {
   const unmapped = [...folders].filter((folder) => {
-    const files = tracked.filter((path) => dirname(path) === folder && path.endsWith(".ts"));
-    return (
-      folder.startsWith("src/") && files.length > 10 && !tracked.includes(`${folder}/README.md`)
-    );
+    const modules = files.filter((path) => dirname(path) === folder && path.endsWith(".ts"));
+    const isLarge = folder.startsWith("src/") && modules.length > 10;
+    return isLarge && !files.includes(`${folder}/README.md`);
   });
   expect(unmapped).toEqual([]);
 });
