@@ -175,13 +175,7 @@ function blockOf(call: RankCall, direction: "send" | "recv", peer: number): Bloc
   const counts = call[`${direction}Counts` as const];
   const offsets = call[`${direction}Offsets` as const];
   if (counts === undefined) return { start: peer * call.count, count: call.count };
-  return { start: offsets?.[peer] ?? sumBefore(counts, peer), count: counts[peer] as number };
-}
-
-function sumBefore(counts: readonly number[], index: number): number {
-  let sum = 0;
-  for (let i = 0; i < index; i++) sum += counts[i] as number;
-  return sum;
+  return { start: offsets?.[peer] as number, count: counts[peer] as number };
 }
 
 /**
