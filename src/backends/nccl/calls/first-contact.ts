@@ -100,7 +100,7 @@ function connectAndRegister(
     .connect(endsOf(comm.size, request))
     .then(() => comm.windows.registerInBackground(request.rows, isOver));
   const inTime = async (): Promise<boolean> => {
-    await untilFired(work, cancelled);
+    await settlesWithin(longestTimerMs, work, cancelled);
     isAbandoned = cancelled.aborted && !(await settlesWithin(graceMs, work));
     return !isAbandoned && work;
   };
@@ -120,18 +120,4 @@ function endsOf(size: number, { rank, all, peers }: Omit<ConnectRequest, "rows">
       { direction: "send", peer },
       { direction: "recv", peer },
     ]);
-}
-
-/** Resolves when the work is done, or the signal has fired. */
-async function untilFired(work: Promise<boolean>, signal: AbortSignal): Promise<void> {
-  const over = new AbortController();
-  const fired = new Promise<void>((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener("abort", () => resolve(), { signal: over.signal });
-  });
-  try {
-    await Promise.race([work, fired]);
-  } finally {
-    over.abort();
-  }
 }
