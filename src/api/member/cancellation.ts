@@ -23,38 +23,25 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const calls = knownOr(bySignal, signal, () => new CallsOfSignal(signal));
-  calls.add(cancel);
-  op.whenSettled(() => calls.delete(cancel));
+  const cancels = knownOr(bySignal, signal, () => new Set());
+  if (cancels.size === 0) signal.addEventListener("abort", cancelAll);
+  cancels.add(cancel);
+  op.whenSettled(() => {
+    cancels.delete(cancel);
+    if (cancels.size === 0) signal.removeEventListener("abort", cancelAll);
+  });
 }
 
-/** The open calls of one signal, behind one listener: runtimes warn of many, and search all of them to remove one. */
-class CallsOfSignal {
-  readonly #signal: AbortSignal;
-  /** Cancels each call, in the order in which the calls were made. */
-  readonly #cancels = new Set<() => void>();
+/**
+ * Cancels each open call of a signal, in the order in which the calls were made. They are behind one listener: runtimes warn of
+ * many, and search all of them to remove one.
+ */
+const bySignal = new WeakMap<AbortSignal, Set<() => void>>();
 
-  constructor(signal: AbortSignal) {
-    this.#signal = signal;
-  }
-
-  add(cancel: () => void): void {
-    if (this.#cancels.size === 0) this.#signal.addEventListener("abort", this.#cancelAll);
-    this.#cancels.add(cancel);
-  }
-
-  delete(cancel: () => void): void {
-    const isLast = this.#cancels.delete(cancel) && this.#cancels.size === 0;
-    if (isLast) this.#signal.removeEventListener("abort", this.#cancelAll);
-  }
-
-  /** A call that settles meanwhile leaves the set, and is not cancelled. */
-  readonly #cancelAll = (): void => {
-    for (const cancel of this.#cancels) cancel();
-  };
+/** A call that settles meanwhile leaves the set, and is not cancelled. */
+function cancelAll({ target }: Event): void {
+  for (const cancel of bySignal.get(target as AbortSignal) ?? []) cancel();
 }
-
-const bySignal = new WeakMap<AbortSignal, CallsOfSignal>();
 
 /** The error of a cancelled call. Its number, `call`, is -1 if it was never posted. */
 export function cancelledError(
