@@ -12,8 +12,6 @@ export class CommunicatorEnds {
   readonly #lostRanks = new Set<number>();
   /** Left out where all ranks are here. */
   readonly #remote: RemoteEnds | undefined;
-  /** Communicators that another process has ended alone. */
-  readonly #endedElsewhere = new Set<NcclCommunicator>();
   /** Cancels each end that is in progress with the other processes. */
   readonly #ending = new Map<NcclCommunicator, AbortController>();
   #isDetached = false;
@@ -40,8 +38,8 @@ export class CommunicatorEnds {
   async end(comm: NcclCommunicator): Promise<void> {
     if (this.#lacksMember(comm)) return comm.abort();
     if (await this.#endTogether(comm)) return;
-    // The end needs no report where a process is lost or has ended it before.
-    if (this.#lacksMember(comm) || this.#endedElsewhere.has(comm)) return;
+    // The end needs no report where a process is lost.
+    if (this.#lacksMember(comm)) return;
     this.#isDetached = true;
     // Announced now: this process may be about to leave the job.
     this.#remote?.announceClosed(comm.info);
@@ -51,7 +49,7 @@ export class CommunicatorEnds {
     return comm.info.ranks.some((rank) => this.#lostRanks.has(rank));
   }
 
-  /** False when the end was aborted or cancelled. */
+  /** False when the end was aborted or cancelled, and no other process had ended the communicator before. */
   async #endTogether(comm: NcclCommunicator): Promise<boolean> {
     if (this.#isDetached) {
       await comm.abort();
@@ -59,15 +57,16 @@ export class CommunicatorEnds {
     }
     const cancelled = new AbortController();
     this.#ending.set(comm, cancelled);
+    let isEndedElsewhere = false;
     const check = (): void => {
       if (this.#remote?.isEndedElsewhere(comm.info) !== true) return;
-      this.#endedElsewhere.add(comm);
+      isEndedElsewhere = true;
       cancelled.abort();
     };
     const ignore = this.#remote?.onRemoteEnd(check);
     check();
     try {
-      return await comm.end(cancelled.signal);
+      return (await comm.end(cancelled.signal)) || isEndedElsewhere;
     } finally {
       ignore?.();
       this.#ending.delete(comm);
