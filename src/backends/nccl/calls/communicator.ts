@@ -65,8 +65,8 @@ export class NcclCommunicator {
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
     this.spansProcesses = this.members.size < this.size;
-    this.windows = new RegisteredWindows(nccl, this.members, this.lock, (member, error) =>
-      this.#located(member, error),
+    this.windows = new RegisteredWindows(nccl, this.members, this.lock, (member, step) =>
+      this.#locate(member, step),
     );
     this.devices = members.map(({ stream }) => stream.device);
     this.progress = (members[0] as LocalMember).stream.progress;
@@ -173,11 +173,9 @@ export class NcclCommunicator {
     const { device } = stream;
     const room = { comm: handle, stream: device.stream, ...local.connectBuffers };
     const meet = () => this.#nccl.connectInBackground(device.threadDevice, room, ends);
-    try {
-      await this.lock.run(meet);
-    } catch (error) {
+    await this.lock.run(meet).catch((error: unknown) => {
       throw this.#located(member as LocalMember, error);
-    }
+    });
   }
 
   /** NCCL's number of the operator. A pre-multiplied sum is created for the call: `destroyOp` destroys it. */
@@ -205,13 +203,11 @@ export class NcclCommunicator {
     }
     // The other ranks finalize too, so this rank does, even where a graph or window was not released.
     const released = (async () => runAll(this.#releases()))();
-    const ends = [...this.members.values()].map(async (member) => {
-      try {
-        return await this.#endWithOthers(member.handle, cancelled);
-      } catch (error) {
+    const ends = Array.from(this.members.values(), (member) =>
+      this.#endWithOthers(member.handle, cancelled).catch((error: unknown) => {
         throw this.#located(member, error);
-      }
-    });
+      }),
+    );
     await Promise.allSettled([released, ...ends]);
     await released;
     const inTime = (await Promise.all(ends)).every((each) => each);
@@ -237,12 +233,8 @@ export class NcclCommunicator {
 
   /** Destroys the handles of a communicator with all ranks here; without a group, in which one failure would keep all of them. */
   destroy(): void {
-    const ends = [...this.members.values()].map((member) => (): void => {
-      try {
-        this.#nccl.destroy(member.handle);
-      } catch (error) {
-        throw this.#located(member, error);
-      }
+    const ends = Array.from(this.members.values(), (member) => (): void => {
+      this.#locate(member, () => this.#nccl.destroy(member.handle));
     });
     runAll([...this.#releases(), ...ends]);
   }
@@ -257,11 +249,7 @@ export class NcclCommunicator {
 
   /** Gives back a member's part of a recording. */
   discard(member: LocalMember, graph: CapturedGraph): void {
-    try {
-      graph.discard(member);
-    } catch (error) {
-      throw this.#located(member, error);
-    }
+    this.#locate(member, () => graph.discard(member));
   }
 
   /** Finalizes and destroys a handle; NCCL waits for the other ranks in each step. */
@@ -328,6 +316,15 @@ export class NcclCommunicator {
         }
         throw this.#located(member, error);
       }
+    }
+  }
+
+  /** Runs a step of a member, whose rank and device its error gets. */
+  #locate(member: LocalMember, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      throw this.#located(member, error);
     }
   }
 

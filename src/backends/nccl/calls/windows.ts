@@ -25,23 +25,23 @@ export class RegisteredWindows {
   readonly #nccl: NcclCalls;
   readonly #members: ReadonlyMap<number, LocalMember>;
   readonly #lock: CommLock;
-  readonly #located: (member: LocalMember, error: unknown) => unknown;
+  readonly #locate: (member: LocalMember, step: () => void) => void;
   /** By member, and by address of the allocation. */
   readonly #windows = new Map<LocalMember, Map<bigint, bigint>>();
   #registering: Promise<void> | undefined;
   #isAbandoned = false;
 
-  /** `located` adds the communicator and a member to an error. */
+  /** `locate` adds the communicator and a member to the error of a step. */
   constructor(
     nccl: NcclCalls,
     members: ReadonlyMap<number, LocalMember>,
     lock: CommLock,
-    located: (member: LocalMember, error: unknown) => unknown,
+    locate: (member: LocalMember, step: () => void) => void,
   ) {
     this.#nccl = nccl;
     this.#members = members;
     this.#lock = lock;
-    this.#located = located;
+    this.#locate = locate;
   }
 
   /** True if a call uses symmetric memory without a window. */
@@ -150,12 +150,10 @@ export class RegisteredWindows {
   }
 
   #deregister(member: LocalMember, window: bigint): void {
-    try {
+    this.#locate(member, () => {
       member.local.device.use();
       this.#nccl.deregisterWindow(member.handle, window);
-    } catch (error) {
-      throw this.#located(member, error);
-    }
+    });
   }
 
   #registerSide(calls: readonly RankCall[], side: Side): void {
