@@ -21,7 +21,7 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const why = `as recvCounts[${rank}] says`;
   check.shape("send", send, recv.dtype, recvCounts[rank] as number, why);
   const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
-  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
+  assertDisjoint(check, recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);
   const blocks = { recvCounts, recvOffsets };
   const call = { dtype: send.dtype, count: send.length, send, recv, blocks };

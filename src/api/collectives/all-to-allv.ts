@@ -63,6 +63,6 @@ function receiveBlocks(
   const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
   const placedBy = args.recvOffsets === undefined ? "recvCounts" : "recvOffsets";
   if (recv !== undefined) assertInside(check, placedBy, recvCounts, recvOffsets, recv);
-  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
+  assertDisjoint(check, recvCounts, recvOffsets);
   return { recvCounts, recvOffsets };
 }

@@ -53,10 +53,20 @@ export function assertInside(
   });
 }
 
-/** Refuses blocks that overlap. */
+/** The lengths of the blocks of the root's buffer, one for every rank: as given, or all as long as the root's own, `other`. */
+export function countsOfRoot(
+  check: Validator,
+  field: "sendCounts" | "recvCounts",
+  given: readonly number[] | undefined,
+  { length }: DeviceBuffer,
+  size: number,
+): readonly number[] {
+  return given === undefined ? new Array<number>(size).fill(length) : check.counts(field, given);
+}
+
+/** Refuses blocks of a receive buffer that overlap. */
 export function assertDisjoint(
   check: Validator,
-  field: string,
   counts: readonly number[],
   offsets: readonly number[],
 ): void {
@@ -72,7 +82,7 @@ export function assertDisjoint(
     const next = blocks[index + 1];
     if (next === undefined || next.from >= block.to) return;
     throw check.fault(
-      `${field}[${next.rank}]`,
+      `recvOffsets[${next.rank}]`,
       `the block starts at element ${next.from}, inside that of rank ${block.rank}`,
       "blocks apart from each other",
     );

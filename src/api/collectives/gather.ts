@@ -1,9 +1,8 @@
 /** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
-import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
 import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
-import { assertDisjoint, blocksIn } from "./blocks.ts";
+import { assertDisjoint, blocksIn, countsOfRoot } from "./blocks.ts";
 import type { Validator } from "./validate.ts";
 
 /** Out block s of the root = block 0 of rank s; other ranks have no output. */
@@ -33,24 +32,14 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
     check.rootOnly("recvOffsets", args.recvOffsets, root);
   }
   const recv = rank === root ? check.buffer("recv", args.recv) : undefined;
-  const blocks = recv && receiveBlocks(check, args, send, recv, size);
-  if (recv !== undefined) check.apart(send, recv, blocks?.recvOffsets?.[rank]);
+  let blocks: PreparedBlocks | undefined;
+  if (recv !== undefined) {
+    const recvCounts = countsOfRoot(check, "recvCounts", args.recvCounts, send, size);
+    const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
+    assertDisjoint(check, recvCounts, recvOffsets);
+    check.apart(send, recv, recvOffsets[rank]);
+    blocks = { recvCounts, recvOffsets };
+  }
   const call = { dtype: send.dtype, count: send.length, root, send, recv, blocks };
   return { call, signature: signatureOf("gather", call, []), result: args.recv as R | undefined };
-}
-
-/** Where the root puts each rank's block; without counts all are as long as the root's own. */
-function receiveBlocks(
-  check: Validator,
-  args: Pick<GatherArgs, "recvCounts" | "recvOffsets">,
-  send: DeviceBuffer,
-  recv: DeviceBuffer,
-  size: number,
-): PreparedBlocks {
-  const even = new Array<number>(size).fill(send.length);
-  const recvCounts =
-    args.recvCounts === undefined ? even : check.counts("recvCounts", args.recvCounts);
-  const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
-  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
-  return { recvCounts, recvOffsets };
 }

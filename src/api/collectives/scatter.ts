@@ -1,9 +1,8 @@
 /** Scatter: every rank ends with its block of the root's input. */
-import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
 import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
-import { blocksIn } from "./blocks.ts";
+import { blocksIn, countsOfRoot } from "./blocks.ts";
 import type { Validator } from "./validate.ts";
 
 /** Out block 0 of rank r = block r of the root; other ranks have no input. */
@@ -33,23 +32,13 @@ export function prepareScatter<S extends Data, R extends Data>(
     check.rootOnly("sendOffsets", args.sendOffsets, root);
   }
   const send = rank === root ? check.buffer("send", args.send) : undefined;
-  const blocks = send && sendBlocks(check, args, send, recv, size);
-  if (send !== undefined) check.apart(send, recv, -(blocks?.sendOffsets?.[rank] ?? 0));
+  let blocks: PreparedBlocks | undefined;
+  if (send !== undefined) {
+    const sendCounts = countsOfRoot(check, "sendCounts", args.sendCounts, recv, size);
+    const sendOffsets = blocksIn(check, "send", send, recv.dtype, sendCounts, args.sendOffsets);
+    check.apart(send, recv, -(sendOffsets[rank] as number));
+    blocks = { sendCounts, sendOffsets };
+  }
   const call = { dtype: recv.dtype, count: recv.length, root, send, recv, blocks };
   return { call, signature: signatureOf("scatter", call, []), result: args.recv };
-}
-
-/** Where each rank's block lies at the root; without counts all are as long as the root's own. */
-function sendBlocks(
-  check: Validator,
-  args: ScatterArgs<Data, Data>,
-  send: DeviceBuffer,
-  recv: DeviceBuffer,
-  size: number,
-): PreparedBlocks {
-  const even = new Array<number>(size).fill(recv.length);
-  const sendCounts =
-    args.sendCounts === undefined ? even : check.counts("sendCounts", args.sendCounts);
-  const sendOffsets = blocksIn(check, "send", send, recv.dtype, sendCounts, args.sendOffsets);
-  return { sendCounts, sendOffsets };
 }
