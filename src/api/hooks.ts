@@ -88,12 +88,15 @@ export interface Hooks {
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
   readonly #owner: Caller;
+  /** Called after each addition and removal. */
+  readonly #changed: () => void;
   /** Immutable list, with a function for each addition: operations hold the list of their posting. */
   #present: readonly ((...args: A) => void)[] = [];
 
-  constructor(name: keyof Hooks, owner: Caller) {
+  constructor(name: keyof Hooks, owner: Caller, changed: () => void) {
     this.#name = name;
     this.#owner = owner;
+    this.#changed = changed;
   }
 
   get areNone(): boolean {
@@ -111,8 +114,10 @@ class Callbacks<A extends readonly unknown[]> {
     const place = `rank ${rank}: a hook of hooks.${this.#name} on "${comm}"`;
     const added = (...args: A): void => warnOfRejection(callback(...args), place);
     this.#present = [...this.#present, added];
+    this.#changed();
     return () => {
       this.#present = this.#present.filter((each) => each !== added);
+      this.#changed();
     };
   }
 
@@ -143,17 +148,20 @@ export class HookList implements Hooks {
   idle = true;
 
   constructor(owner: Caller) {
-    this.#before = new Callbacks("before", owner);
-    this.#after = new Callbacks("after", owner);
-    this.#onAbort = new Callbacks("onAbort", owner);
+    const update = (): void => {
+      this.idle = this.#before.areNone && this.#after.areNone;
+    };
+    this.#before = new Callbacks("before", owner, update);
+    this.#after = new Callbacks("after", owner, update);
+    this.#onAbort = new Callbacks("onAbort", owner, update);
   }
 
   before(callback: (info: OpInfo) => void): Unhook {
-    return this.#add(this.#before, callback);
+    return this.#before.add(callback);
   }
 
   after(callback: (info: OpInfo, error: unknown) => void): Unhook {
-    return this.#add(this.#after, callback);
+    return this.#after.add(callback);
   }
 
   onAbort(callback: (reason: unknown) => void): Unhook {
@@ -171,21 +179,5 @@ export class HookList implements Hooks {
 
   notifyAborted(reason: unknown): void {
     this.#onAbort.now()(reason);
-  }
-
-  #add<A extends readonly unknown[]>(
-    callbacks: Callbacks<A>,
-    callback: (...args: A) => unknown,
-  ): Unhook {
-    const unhook = callbacks.add(callback);
-    this.#update();
-    return () => {
-      unhook();
-      this.#update();
-    };
-  }
-
-  #update(): void {
-    this.idle = this.#before.areNone && this.#after.areNone;
   }
 }
