@@ -112,7 +112,12 @@ export class Channels {
   }
 }
 
-const known = new Map<CollectiveName, Channels | "none">();
+const runtime = (globalThis as Runtime).process;
+const channelModule = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
+  | ChannelModule
+  | undefined;
+
+const known = new Map<CollectiveName, Channels>();
 
 /** The channels of a collective that have subscribers; `undefined` without any. */
 export function subscribedChannels(collective: CollectiveName): Channels | undefined {
@@ -126,21 +131,11 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
   let channels = known.get(collective);
-  if (channels === undefined) {
-    channels = open(collective);
+  if (channels === undefined && channelModule !== undefined) {
+    channels = new Channels(channelModule.tracingChannel(`twinccl:${collective}`));
     known.set(collective, channels);
   }
-  return channels === "none" ? undefined : channels;
-}
-
-function open(collective: CollectiveName): Channels | "none" {
-  const runtime = (globalThis as Runtime).process;
-  const module = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
-    | ChannelModule
-    | undefined;
-  return module === undefined
-    ? "none"
-    : new Channels(module.tracingChannel(`twinccl:${collective}`));
+  return channels;
 }
 
 // Counters.
