@@ -46,9 +46,18 @@ export function publishGroup(
   publish(channels, { ...info, call: number() }, op);
 }
 
-function publish(channels: Channels, info: MutableInfo, op: Operation): void {
-  const end = channels.start(info);
-  op.whenFinal((error) => end(numbered(info, op).call, error));
+/** Publishes the beginning of an operation, and its end in the same message, with the number that it got. */
+function publish({ onStart, onEnd, onError }: Channels, info: OpInfo, op: Operation): void {
+  const message: MutableInfo & { error?: unknown } = { ...info };
+  onStart.publish(message);
+  op.whenFinal((error) => {
+    numbered(message, op);
+    if (error !== undefined) {
+      message.error = error;
+      onError.publish(message);
+    }
+    onEnd.publish(message);
+  });
 }
 
 /** Corrects the number to that of the operation, if it was posted. */
@@ -84,32 +93,11 @@ interface Runtime {
   readonly process?: { getBuiltinModule?: (name: string) => unknown };
 }
 
-/** The channels of a collective. */
-export class Channels {
-  // Every call reads whether each of them has subscribers.
+/** The channels of a collective: every call reads whether each of them has subscribers. */
+export interface Channels {
   readonly onStart: Channel;
   readonly onEnd: Channel;
   readonly onError: Channel;
-
-  constructor({ start, asyncEnd, error }: TracingChannel) {
-    this.onStart = start;
-    this.onEnd = asyncEnd;
-    this.onError = error;
-  }
-
-  /** Publishes the beginning of an operation; the result publishes its end, in the same message, with the number that it got. */
-  start(info: OpInfo): (call: number, error: unknown) => void {
-    const message: { call: number; error?: unknown } = { ...info };
-    this.onStart.publish(message);
-    return (call, error) => {
-      message.call = call;
-      if (error !== undefined) {
-        message.error = error;
-        this.onError.publish(message);
-      }
-      this.onEnd.publish(message);
-    };
-  }
 }
 
 const runtime = (globalThis as Runtime).process;
@@ -132,7 +120,8 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 export function channelsOf(collective: CollectiveName): Channels | undefined {
   let channels = known.get(collective);
   if (channels === undefined && channelModule !== undefined) {
-    channels = new Channels(channelModule.tracingChannel(`twinccl:${collective}`));
+    const { start, asyncEnd, error } = channelModule.tracingChannel(`twinccl:${collective}`);
+    channels = { onStart: start, onEnd: asyncEnd, onError: error };
     known.set(collective, channels);
   }
   return channels;
