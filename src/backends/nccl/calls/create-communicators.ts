@@ -76,14 +76,14 @@ export async function splitInJob(
   const { worldRank, device } = local;
   const { color, key } = splitArgs(worldRank, children);
   const own = children[color ?? -1];
-  const streams = new ChildStreams();
+  const streams: OwnStreams = new Map();
   try {
-    if (own !== undefined) streams.open(own, [local]);
+    if (own !== undefined) openStreams(streams, own, [local]);
     const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
     if (own === undefined) return [];
-    return [new NcclCommunicator(own, [streams.member(own, key, local, made)], nccl)];
+    return [new NcclCommunicator(own, [memberOf(streams, key, local, made)], nccl)];
   } catch (error) {
-    streams.close();
+    closeStreams(streams);
     throw error;
   } finally {
     forgetCurrentDevice();
@@ -105,13 +105,11 @@ export function splitLocal(
 ): NcclCommunicator[] {
   const slots = calls.map(() => new BigUint64Array(1));
   const locals = calls.map(({ rank }) => parent.member(rank).local);
-  const streams = new ChildStreams();
+  const streams: OwnStreams = new Map();
   try {
     for (const info of children) {
-      streams.open(
-        info,
-        locals.filter(({ worldRank }) => info.ranks.includes(worldRank)),
-      );
+      const own = locals.filter(({ worldRank }) => info.ranks.includes(worldRank));
+      openStreams(streams, info, own);
     }
     nccl.group(() => {
       calls.forEach(({ rank }, index) => {
@@ -121,7 +119,7 @@ export function splitLocal(
       });
     });
   } catch (error) {
-    streams.close();
+    closeStreams(streams);
     throw error;
   } finally {
     forgetCurrentDevice();
@@ -129,38 +127,31 @@ export function splitLocal(
   return children.map((info) => {
     const members = locals.flatMap((local, index) => {
       const childRank = info.ranks.indexOf(local.worldRank);
-      return childRank < 0 ? [] : [streams.member(info, childRank, local, slotValue(slots[index]))];
+      return childRank < 0 ? [] : [memberOf(streams, childRank, local, slotValue(slots[index]))];
     });
     return new NcclCommunicator(info, members, nccl);
   });
 }
 
-/** The streams of communicators that are being created. */
-class ChildStreams {
-  /** Streams that were opened, by communicator and rank. */
-  readonly #opened = new Map<CommInfo, Map<LocalRank, LocalStream>>();
+/** Streams that were opened for children with streams of their own. A rank is in one child of a split at most. */
+type OwnStreams = Map<LocalRank, LocalStream>;
 
-  /** Opens a communicator's own streams, one for each of its ranks here, if it has such streams. */
-  open(info: CommInfo, locals: readonly LocalRank[]): void {
-    const [first] = locals;
-    if (info.ownStream !== true || first === undefined) return;
-    const opened = new Map<LocalRank, LocalStream>();
-    this.#opened.set(info, opened);
-    // Its calls must not wait for calls on the ranks' main streams.
-    const progress = first.main.progress.independent();
-    for (const local of locals) opened.set(local, local.openStream(progress));
-  }
+/** Opens a communicator's own streams, one for each of its ranks here, if it has such streams. */
+function openStreams(opened: OwnStreams, info: CommInfo, locals: readonly LocalRank[]): void {
+  const [first] = locals;
+  if (info.ownStream !== true || first === undefined) return;
+  // Its calls must not wait for calls on the ranks' main streams.
+  const progress = first.main.progress.independent();
+  for (const local of locals) opened.set(local, local.openStream(progress));
+}
 
-  member(info: CommInfo, rank: number, local: LocalRank, handle: bigint): LocalMember {
-    return { rank, local, stream: this.#opened.get(info)?.get(local) ?? local.main, handle };
-  }
+function memberOf(opened: OwnStreams, rank: number, local: LocalRank, handle: bigint): LocalMember {
+  return { rank, local, stream: opened.get(local) ?? local.main, handle };
+}
 
-  /** Closes them: the communicators were not created. */
-  close(): void {
-    for (const opened of this.#opened.values()) {
-      for (const [local, stream] of opened) local.closeStream(stream);
-    }
-  }
+/** Closes them: the communicators were not created. */
+function closeStreams(opened: OwnStreams): void {
+  for (const [local, stream] of opened) local.closeStream(stream);
 }
 
 /** The handle that NCCL wrote. */
