@@ -96,15 +96,8 @@ export class RegisteredWindows {
 
   /** Holds the memory until the returned function is called. NCCL releases the windows with the communicator's handles. */
   holdUntilHandlesEnd(): () => void {
-    const taken = [...this.#windows].flatMap(
-      ([
-        {
-          local: { heldMemory },
-        },
-        registered,
-      ]) => {
-        return Array.from(registered.keys(), (ptr) => ({ heldMemory, ptr }));
-      },
+    const taken = [...this.#windows].flatMap(([{ local }, registered]) =>
+      Array.from(registered.keys(), (ptr) => ({ heldMemory: local.heldMemory, ptr })),
     );
     this.#windows.clear();
     for (const { heldMemory, ptr } of taken) heldMemory.hold(ptr);
