@@ -8,7 +8,7 @@ import type {
   Work,
 } from "../../api/backend-entry.ts";
 import type { Job } from "../../job/job.ts";
-import { NcclFirstContacts } from "./calls/first-contact.ts";
+import { callBarrier, messagesBarrier } from "./calls/first-contact.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 
 /** This process's rank of a job of several processes. */
@@ -18,13 +18,11 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly compare: CompareDigests | undefined;
   readonly compareCaptures: CompareDigests;
   readonly #job: Job;
-  readonly #contacts: NcclFirstContacts;
 
   constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
     const { job } = parts;
     this.#job = job;
-    this.#contacts = new NcclFirstContacts(job.firstContacts);
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
@@ -41,9 +39,10 @@ export class NcclJobSession extends NcclSession implements JobSession {
 
   barrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);
+    const { firstContacts } = this.#job;
     return "transfers" in work
-      ? this.#contacts.forMessages(comm, work.remote)
-      : this.#contacts.forCall(comm, work);
+      ? messagesBarrier(firstContacts, comm, work.remote)
+      : callBarrier(firstContacts, comm, work);
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {

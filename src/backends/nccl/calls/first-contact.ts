@@ -14,68 +14,61 @@ import type { NcclCommunicator } from "./communicator.ts";
 import { connectsAll, peersOf } from "./nccl-steps.ts";
 import { isDisposed } from "./windows.ts";
 
-/** The first contacts of one process over NCCL. */
-export class NcclFirstContacts {
-  readonly #contacts: FirstContacts;
+/**
+ * `JobSession.barrier` for a call; `undefined` for an ended communicator. A rank at the barrier counts as having submitted
+ * the call.
+ */
+export function callBarrier(
+  contacts: FirstContacts,
+  comm: NcclCommunicator | undefined,
+  { collective, calls, number }: CallSet,
+): PeerBarrier | undefined {
+  // The recording has connected all peers of its replays.
+  if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
+  const { info, size, windows, counters } = comm;
+  const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
+  const all = rows.some(connectsAll);
+  const recorded = calls.flatMap(
+    (call) => call.recorded?.messages.flatMap(({ ends }) => ends) ?? [],
+  );
+  const peers = new Set(all ? [] : rows.flatMap((call) => [...peersOf(call, size)]));
+  for (const { call, peer } of recorded) if (call.count > 0) peers.add(peer);
+  const { rank } = calls[0] as RankCall;
+  peers.delete(rank);
+  const lacksWindows = rows.some((call) => windows.needsRegistration(call));
+  // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
+  if (lacksWindows && rows.some(isDisposed)) return undefined;
+  const barrier = contacts.barrier({
+    ...{ comm: info, rank, needs: { all, peers }, number, counters },
+    barriers: lacksWindows ? [`windows ${number}`] : [],
+    connect: (added, cancelled) => connectAndRegister(comm, { ...added, rank, rows }, cancelled),
+  });
+  if (barrier !== undefined) comm.countSubmitted(number);
+  return barrier;
+}
 
-  constructor(contacts: FirstContacts) {
-    this.#contacts = contacts;
-  }
-
-  /**
-   * `JobSession.barrier` for a call; `undefined` for an ended communicator. A rank at the barrier counts as having submitted
-   * the call.
-   */
-  forCall(
-    comm: NcclCommunicator | undefined,
-    { collective, calls, number }: CallSet,
-  ): PeerBarrier | undefined {
-    // The recording has connected all peers of its replays.
-    if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
-    const { info, size, windows, counters } = comm;
-    const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
-    const all = rows.some(connectsAll);
-    const recorded = calls.flatMap(
-      (call) => call.recorded?.messages.flatMap(({ ends }) => ends) ?? [],
-    );
-    const peers = new Set(all ? [] : rows.flatMap((call) => [...peersOf(call, size)]));
-    for (const { call, peer } of recorded) if (call.count > 0) peers.add(peer);
-    const { rank } = calls[0] as RankCall;
-    peers.delete(rank);
-    const lacksWindows = rows.some((call) => windows.needsRegistration(call));
-    // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
-    if (lacksWindows && rows.some(isDisposed)) return undefined;
-    const barrier = this.#contacts.barrier({
-      ...{ comm: info, rank, needs: { all, peers }, number, counters },
-      barriers: lacksWindows ? [`windows ${number}`] : [],
-      connect: (added, cancelled) => connectAndRegister(comm, { ...added, rank, rows }, cancelled),
-    });
-    if (barrier !== undefined) comm.countSubmitted(number);
-    return barrier;
-  }
-
-  /** `JobSession.barrier` for messages. */
-  forMessages(
-    comm: NcclCommunicator | undefined,
-    halves: readonly RemoteTransfer[],
-  ): PeerBarrier | undefined {
-    if (comm === undefined) return undefined;
-    const { info, counters } = comm;
-    const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
-      // A message without elements is not sent.
-      call.count > 0 && peer !== call.rank && !this.#contacts.isConnected(info, peer);
-    const first = halves.filter(isFirst);
-    const [some] = first;
-    if (some === undefined) return undefined;
-    counters?.awaitPeers(halves);
-    const { rank } = some.call;
-    return this.#contacts.barrier({
-      ...{ comm: info, rank, counters },
-      needs: { all: false, peers: new Set(first.map(({ peer }) => peer)) },
-      connect: (added, cancelled) =>
-        connectAndRegister(comm, { ...added, rank, rows: [] }, cancelled),
-    });
-  }
+/** `JobSession.barrier` for messages. */
+export function messagesBarrier(
+  contacts: FirstContacts,
+  comm: NcclCommunicator | undefined,
+  halves: readonly RemoteTransfer[],
+): PeerBarrier | undefined {
+  if (comm === undefined) return undefined;
+  const { info, counters } = comm;
+  const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
+    // A message without elements is not sent.
+    call.count > 0 && peer !== call.rank && !contacts.isConnected(info, peer);
+  const first = halves.filter(isFirst);
+  const [some] = first;
+  if (some === undefined) return undefined;
+  counters?.awaitPeers(halves);
+  const { rank } = some.call;
+  return contacts.barrier({
+    ...{ comm: info, rank, counters },
+    needs: { all: false, peers: new Set(first.map(({ peer }) => peer)) },
+    connect: (added, cancelled) =>
+      connectAndRegister(comm, { ...added, rank, rows: [] }, cancelled),
+  });
 }
 
 /** Longest time to complete connections after a cancellation: the other ranks are connecting too. */
