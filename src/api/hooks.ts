@@ -3,6 +3,7 @@
 import type { DType } from "./dtype.ts";
 import { type Caller, InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
+import { runAll } from "./run-all.ts";
 import type { CollectiveName } from "./specification.ts";
 import { warnOfRejection } from "./warnings.ts";
 
@@ -124,17 +125,7 @@ class Callbacks<A extends readonly unknown[]> {
   /** Returns a function that calls all callbacks present now, even after one throws, and then throws the first error. */
   now(): (...args: A) => void {
     const present = this.#present;
-    return (...args) => {
-      let fault: { readonly error: unknown } | undefined;
-      for (const call of present) {
-        try {
-          call(...args);
-        } catch (error) {
-          fault ??= { error };
-        }
-      }
-      if (fault !== undefined) throw fault.error;
-    };
+    return (...args) => runAll(present, ...args);
   }
 }
 

@@ -11,6 +11,7 @@ import { commsIn, deadlocked, orderErrors } from "../ledger/deadlock/report.ts";
 import type { CallLabel, Failures } from "../ledger/failures.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { type CommRequests, Member } from "../member/member.ts";
+import { runAll } from "../run-all.ts";
 import { type AbortScope, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
@@ -218,15 +219,14 @@ function isOver({ ledger, open, aborted }: CommEntry): boolean {
 
 /** Calls the hooks of communicators that were not aborted before; then throws the first error of them. */
 function notifyAborted(ended: readonly CommEntry[], reason: unknown): void {
-  const faults: unknown[] = [];
   const entries = ended.filter(({ aborted }) => !aborted);
   for (const entry of entries) entry.aborted = true;
-  for (const member of entries.flatMap(({ members }) => members)) {
-    try {
-      member.hooks.notifyAborted(reason);
-    } catch (fault) {
-      faults.push(fault);
-    }
-  }
-  if (faults.length > 0) throw faults[0];
+  const members = entries.flatMap((entry) => entry.members);
+  runAll(
+    members.map(
+      ({ hooks }) =>
+        (): void =>
+          hooks.notifyAborted(reason),
+    ),
+  );
 }

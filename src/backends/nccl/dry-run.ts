@@ -21,9 +21,9 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { rankCall } from "../../api/ledger/posting.ts";
+import { runAll } from "../../api/run-all.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { groupsOf, type NcclCallArgs } from "./calls/nccl-steps.ts";
-import { runAll } from "./common/async.ts";
 import { isFloat8 } from "./device/nccl-types.ts";
 import { type BusAddress, inBusOrder } from "./discovery/bus-order.ts";
 import {

@@ -8,6 +8,7 @@ import {
   type CommErrorFacts,
   CommTimeoutError,
 } from "../../api/index.ts";
+import { runAll } from "../../api/run-all.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
 import { bootId } from "../../job/file-record.ts";
 import { openJob, type SessionOpener } from "../../job/job.ts";
@@ -15,7 +16,6 @@ import type { OpenBounds } from "../../job/rebuild.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { initAll, initOne } from "./calls/create-communicators.ts";
-import { runAll } from "./common/async.ts";
 import { Device, type RankPlacement } from "./device/device.ts";
 import { LocalRank } from "./device/local-rank.ts";
 import { Progress } from "./device/progress.ts";

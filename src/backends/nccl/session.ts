@@ -13,6 +13,7 @@ import {
   type Work,
 } from "../../api/backend-entry.ts";
 import type { Explanation, Question } from "../../api/index.ts";
+import { runAll } from "../../api/run-all.ts";
 import { cancelCloseOnExit, closeOnExit, keepAlive, settlesWithin } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
@@ -21,7 +22,7 @@ import { splitInJob, splitLocal } from "./calls/create-communicators.ts";
 import type { CapturedGraph } from "./calls/graphs.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
-import { asPromise, runAll } from "./common/async.ts";
+import { asPromise } from "./common/async.ts";
 import { forgetCurrentDevice, type RankPlacement } from "./device/device.ts";
 import { HostArrays } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";

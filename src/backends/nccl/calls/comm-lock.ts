@@ -2,7 +2,7 @@
  * A lock of one communicator for NCCL calls on other threads. NCCL takes one call on a communicator at a time: while another thread
  * is in one, JavaScript's thread makes none.
  */
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 
 /** The calls in progress on other threads, and the steps that wait for them. */
 export class CommLock {

@@ -8,9 +8,10 @@ import {
 import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
 import { longestTimerMs } from "../../../api/ledger/turns.ts";
+import { runAll } from "../../../api/run-all.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import type { CallCounters } from "../../../job/comm-status.ts";
-import { asPromise, runAll } from "../common/async.ts";
+import { asPromise } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import { DeviceMemory } from "../device/device-memory.ts";
 import type { LocalMember } from "../device/local-rank.ts";

@@ -1,6 +1,6 @@
 /** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
 
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { Device } from "../device/device.ts";
 import type { FinishCopyBack, StagedCalls } from "../device/host-arrays.ts";
 import type { LocalMember } from "../device/local-rank.ts";

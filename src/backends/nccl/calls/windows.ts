@@ -11,8 +11,8 @@ import {
 } from "../../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
 import { knownOr } from "../../../api/known.ts";
+import { runAll } from "../../../api/run-all.ts";
 import { settlesWithin } from "../../../job/async.ts";
-import { runAll } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { CommLock } from "./comm-lock.ts";

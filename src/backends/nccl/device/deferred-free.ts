@@ -5,7 +5,7 @@
  * similar size reuses the memory, in order on the main stream.
  */
 import type { Completion } from "../../../api/backend-entry.ts";
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { StreamWork } from "./progress.ts";
 
 /** One deferred free. */

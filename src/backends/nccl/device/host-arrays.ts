@@ -13,7 +13,7 @@ import {
   type DType,
   InvalidArgumentError,
 } from "../../../api/index.ts";
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { LocalMember } from "./local-rank.ts";
 import type { LocalStream } from "./local-stream.ts";
 import { scalarBytes } from "./nccl-types.ts";

@@ -1,7 +1,7 @@
 /** A rank of this process: its device, its memory and its streams. */
 import type { Memory } from "../../../api/backend-entry.ts";
 import { InvalidArgumentError } from "../../../api/index.ts";
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { ConnectBuffers, NcclCalls } from "../result/nccl.ts";

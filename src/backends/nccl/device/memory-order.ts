@@ -4,7 +4,7 @@
  * A call waits for the last operation on each of its buffers, and not for calls on the main stream behind that: their peers may
  * wait for this call.
  */
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { Device } from "./device.ts";
 
 /** An operation on memory, on the main stream. */

@@ -8,7 +8,8 @@
  */
 import type { Completion } from "../../../api/backend-entry.ts";
 import { turnAgeMs } from "../../../api/ledger/turns.ts";
-import { asPromise, runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
+import { asPromise } from "../common/async.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
 
 /** Durations of the phases of a wait. */

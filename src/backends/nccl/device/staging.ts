@@ -4,7 +4,7 @@
  * processes that wait for it.
  */
 
-import { runAll } from "../common/async.ts";
+import { runAll } from "../../../api/run-all.ts";
 import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";

@@ -1,7 +1,7 @@
 /** Giving things back: one failure keeps nothing else, and a bounded wait leaves no timer and no listener behind. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { runAll } from "../../../../../src/backends/nccl/common/async.ts";
+import { runAll } from "../../../../../src/api/run-all.ts";
 import { settlesWithin } from "../../../../../src/job/async.ts";
 import { LivingTimers } from "../../../../support/living-timers.ts";
 
