@@ -112,7 +112,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {
   const job = asJobSession(session);
-  const world = new LocalWorld(session, opening, job?.generation ?? 1, job?.initialRanks);
+  const world = new LocalWorld(session, opening, job?.generation, job?.initialRanks);
   const { generation, initialRanks, name } = world;
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {

@@ -4,7 +4,7 @@ import { firstLine } from "../error-text.ts";
 import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { launcherEnvironment, type Variables } from "./launchers.ts";
-import { noteSelection, openWorld } from "./local-world.ts";
+import { LocalWorld, noteSelection } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
 const kinds: OptionKinds<WorldOptions> = {
@@ -34,7 +34,8 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   if (stall !== "report" && stall !== "fail") {
     throw invalid("createWorld", "stall", textOf(stall), '"report" or "fail"');
   }
-  return openWorld({ backend, name, onStall, stallMs, stall, callSites, closeMs }, size);
+  const session = await backend.open({ size, name });
+  return new LocalWorld(session, { backend, name, onStall, stallMs, stall, callSites, closeMs });
 }
 
 /** Ranks of one process, at most: each is several objects, and a mistyped size must not take all memory. */

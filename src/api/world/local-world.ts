@@ -1,11 +1,5 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import {
-  type Attempt,
-  asJobSession,
-  type Backend,
-  type Rebuilt,
-  type Session,
-} from "../backend.ts";
+import { type Attempt, asJobSession, type Backend, type Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
 import type { Communicator } from "../communicator.ts";
@@ -64,19 +58,6 @@ export interface Opening {
   readonly closeMs: number;
 }
 
-/** Opens a world: of the first generation, or the successor of a closed one. */
-export async function openWorld(
-  opening: Opening,
-  size: number,
-  generation = 1,
-  rebuilt?: Rebuilt,
-  initialRanks?: readonly number[],
-): Promise<LocalWorld> {
-  const { backend, name } = opening;
-  const session = await backend.open({ size, name, rebuilt });
-  return new LocalWorld(session, opening, generation, initialRanks);
-}
-
 const selections = new WeakMap<Session, readonly Attempt[]>();
 
 /** Keeps the attempts by which a session was chosen among several backends. */
@@ -117,8 +98,8 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   constructor(
     session: Session,
     opening: Opening,
-    generation: number,
-    initialRanks: readonly number[] | undefined,
+    generation = 1,
+    initialRanks?: readonly number[],
   ) {
     const { name, stall, onStall } = opening;
     this.name = name;
@@ -207,10 +188,11 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     const survivors = survivorsOf(this.size, without);
     try {
       await this.close();
+      const { backend, name } = this.#opening;
       const rebuilt = { session: this.session, ranks: survivors };
+      const session = await backend.open({ size: survivors.length, name, rebuilt });
       const initialRanks = survivors.map((rank) => this.initialRanks[rank] as number);
-      const generation = this.generation + 1;
-      return await openWorld(this.#opening, survivors.length, generation, rebuilt, initialRanks);
+      return new LocalWorld(session, this.#opening, this.generation + 1, initialRanks);
     } catch (error) {
       this.#mayReopen = true;
       throw error;
