@@ -85,90 +85,73 @@ export interface Hooks {
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
-/** Callbacks of one kind, in the order of their addition. */
-class Callbacks<A extends readonly unknown[]> {
-  readonly #name: string;
-  readonly #owner: Caller;
-  /** Called after each addition and removal. */
-  readonly #changed: () => void;
-  /** Immutable list, with a function for each addition: operations hold the list of their posting. */
-  #present: readonly ((...args: A) => void)[] = [];
-
-  constructor(name: keyof Hooks, owner: Caller, changed: () => void) {
-    this.#name = name;
-    this.#owner = owner;
-    this.#changed = changed;
-  }
-
-  get areNone(): boolean {
-    return this.#present.length === 0;
-  }
-
-  add(callback: (...args: A) => unknown): Unhook {
-    const { rank, comm } = this.#owner;
-    if (typeof callback !== "function") {
-      throw new InvalidArgumentError(
-        { headline: `hooks.${this.#name}: found ${textOf(callback)}, needs a function` },
-        { ...this.#owner, field: "callback" },
-      );
-    }
-    const place = `rank ${rank}: a hook of hooks.${this.#name} on "${comm}"`;
-    const added = (...args: A): void => warnOfRejection(callback(...args), place);
-    this.#present = [...this.#present, added];
-    this.#changed();
-    return () => {
-      this.#present = this.#present.filter((each) => each !== added);
-      this.#changed();
-    };
-  }
-
-  /** Returns a function that calls all callbacks present now, even after one throws, and then throws the first error. */
-  now(): (...args: A) => void {
-    const present = this.#present;
-    return (...args) => runAll(present, ...args);
-  }
+/** Callbacks by kind, in the order of their addition. The lists are immutable: operations hold the list of their posting. */
+interface Present {
+  readonly before: readonly ((info: OpInfo) => void)[];
+  readonly after: readonly ((info: OpInfo, error: unknown) => void)[];
+  readonly onAbort: readonly ((reason: unknown) => void)[];
 }
 
-/** The callbacks of one communicator, called in the order of their addition. */
+/** The callbacks of one communicator. All of a kind are called, even after one throws; then the first error is thrown. */
 export class HookList implements Hooks {
-  readonly #before: Callbacks<[info: OpInfo]>;
-  readonly #after: Callbacks<[info: OpInfo, error: unknown]>;
-  readonly #onAbort: Callbacks<[reason: unknown]>;
+  readonly #owner: Caller;
+  #present: Present = { before: [], after: [], onAbort: [] };
 
   /** True if operations have no hooks; stored, because every call reads it. */
   idle = true;
 
   constructor(owner: Caller) {
-    const update = (): void => {
-      this.idle = this.#before.areNone && this.#after.areNone;
-    };
-    this.#before = new Callbacks("before", owner, update);
-    this.#after = new Callbacks("after", owner, update);
-    this.#onAbort = new Callbacks("onAbort", owner, update);
+    this.#owner = owner;
   }
 
   before(callback: (info: OpInfo) => void): Unhook {
-    return this.#before.add(callback);
+    return this.#add("before", callback);
   }
 
   after(callback: (info: OpInfo, error: unknown) => void): Unhook {
-    return this.#after.add(callback);
+    return this.#add("after", callback);
   }
 
   onAbort(callback: (reason: unknown) => void): Unhook {
-    return this.#onAbort.add(callback);
+    return this.#add("onAbort", callback);
   }
 
   notifyBefore(info: OpInfo): void {
-    this.#before.now()(info);
+    runAll(this.#present.before, info);
   }
 
   /** Taken when an operation is posted: calls the present callbacks at its end. */
   afterNotifier(): (info: OpInfo, error: unknown) => void {
-    return this.#after.now();
+    const { after } = this.#present;
+    return (info, error) => runAll(after, info, error);
   }
 
   notifyAborted(reason: unknown): void {
-    this.#onAbort.now()(reason);
+    runAll(this.#present.onAbort, reason);
+  }
+
+  #add(kind: keyof Present, callback: (...given: never[]) => unknown): Unhook {
+    const { rank, comm } = this.#owner;
+    if (typeof callback !== "function") {
+      throw new InvalidArgumentError(
+        { headline: `hooks.${kind}: found ${textOf(callback)}, needs a function` },
+        { ...this.#owner, field: "callback" },
+      );
+    }
+    const place = `rank ${rank}: a hook of hooks.${kind} on "${comm}"`;
+    // A function for each addition: one that is added twice is called twice, and removed once.
+    const added = (...given: unknown[]): void =>
+      warnOfRejection(callback(...(given as never[])), place);
+    this.#set(kind, [...this.#present[kind], added]);
+    return () =>
+      this.#set(
+        kind,
+        this.#present[kind].filter((each) => each !== added),
+      );
+  }
+
+  #set(kind: keyof Present, callbacks: Present[keyof Present]): void {
+    this.#present = { ...this.#present, [kind]: callbacks };
+    this.idle = this.#present.before.length === 0 && this.#present.after.length === 0;
   }
 }
