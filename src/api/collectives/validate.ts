@@ -42,12 +42,11 @@ export class Validator {
   }
 
   /** Sets the collective of the checks that follow; refuses arguments that are no object. */
-  begin(collective: CollectiveName, args: unknown): this {
+  begin(collective: CollectiveName, args: unknown): void {
     this.#collective = collective;
     if (typeof args !== "object" || args === null) {
       throw this.fault("arguments", `found ${textOf(args)}`, "one object with named fields");
     }
-    return this;
   }
 
   /** An error about one argument. */
