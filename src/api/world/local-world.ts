@@ -204,12 +204,13 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     this.#state = "aborted";
     this.#monitor.admit();
     this.#abortReason = reason;
-    this.#communicators.abortAll(this.#abortedBy(reason), reason);
+    this.#abortAll(reason);
   }
 
-  #abortedBy(reason: unknown) {
-    return (rank: number, failed?: CallLabel): CommAbortedError =>
+  #abortAll(reason: unknown): void {
+    const errorOf = (rank: number, failed?: CallLabel): CommAbortedError =>
       abortedError(this, rank, reason, "world", failed);
+    this.#communicators.abortAll(errorOf, reason);
   }
 
   close(): Promise<void> {
@@ -235,9 +236,8 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   #bounded(wait: () => Promise<void>): Promise<void> {
     if (this.session.scheduler.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
-    return waitBounded({ name: this.name, size: this.size, closeMs }, wait, (reason) => {
-      this.#communicators.abortAll(this.#abortedBy(reason), reason);
-    });
+    const closing = { name: this.name, size: this.size, closeMs };
+    return waitBounded(closing, wait, (reason) => this.#abortAll(reason));
   }
 
   [Symbol.asyncDispose](): Promise<void> {
