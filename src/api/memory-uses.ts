@@ -9,21 +9,16 @@ import type { Memory } from "./memory.ts";
 import { partitionPoint } from "./partition-point.ts";
 
 /**
- * Finds buffers apart, without an index, where each begins behind those before it in its memory: the parts of a buffer that a loop
- * takes, or buffers of their own.
+ * True for a buffer that begins behind those before it in its memory, where `ends` has the last end of each; its own is noted.
+ * Finds buffers apart without an index: the parts of a buffer that a loop takes, or buffers of their own.
  */
-export class AscendingUses {
-  readonly #ends = new Map<Memory, number>();
-
-  /** Adds a buffer; false where it may overlap one before it. */
-  add(buffer: DeviceBuffer): boolean {
-    const { byteOffset, byteLength } = buffer;
-    if (byteLength === 0) return true;
-    const memory = memoryOf(buffer);
-    if (memory.adopted === true || byteOffset < (this.#ends.get(memory) ?? 0)) return false;
-    this.#ends.set(memory, byteOffset + byteLength);
-    return true;
-  }
+export function isBehind(ends: Map<Memory, number>, buffer: DeviceBuffer): boolean {
+  const { byteOffset, byteLength } = buffer;
+  if (byteLength === 0) return true;
+  const memory = memoryOf(buffer);
+  if (memory.adopted === true || byteOffset < (ends.get(memory) ?? 0)) return false;
+  ends.set(memory, byteOffset + byteLength);
+  return true;
 }
 
 /** Indexes buffers by their memory, and by their address on devices with adopted memory. A user is a message, or a rank. */

@@ -18,7 +18,8 @@ import {
   rankCall,
   type SignatureField,
 } from "../ledger/posting.ts";
-import { AscendingUses, MemoryUses } from "../memory-uses.ts";
+import type { Memory } from "../memory.ts";
+import { isBehind, MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
@@ -171,12 +172,12 @@ function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
 
 /** True where no message has memory that may be that of one before it, as far as that is seen without an index. */
 function areAscending(calls: readonly CollectedCall[]): boolean {
-  const uses = new AscendingUses();
+  const ends = new Map<Memory, number>();
   for (const { prepared } of calls) {
     if (!("transfers" in prepared)) continue;
     const { send, recv } = prepared.call;
-    if (send !== undefined && !uses.add(send)) return false;
-    if (recv !== undefined && !uses.add(recv)) return false;
+    if (send !== undefined && !isBehind(ends, send)) return false;
+    if (recv !== undefined && !isBehind(ends, recv)) return false;
   }
   return true;
 }
@@ -286,7 +287,6 @@ abstract class Recording implements Graph {
 class NativeGraph extends Recording {
   readonly #work: readonly VirtualWork[];
   readonly #graph: object;
-  readonly #prepared: Prepared<void>;
   readonly #cached: CachedCall;
 
   constructor(
@@ -299,15 +299,14 @@ class NativeGraph extends Recording {
     super(poster, calls);
     this.#work = steps.filter(isWork);
     this.#graph = graph;
-    this.#prepared = {
+    this.#cached = poster.cache.create("replay", {
       call: { count: calls.length, recorded, graph },
       signature: [
         ["collective", "replay"],
         ["graph", graphNumber(graph)],
       ],
       result: undefined,
-    };
-    this.#cached = poster.cache.create("replay", this.#prepared);
+    });
   }
 
   replay(options?: CallOptions): Operation<void> {
@@ -326,7 +325,7 @@ class NativeGraph extends Recording {
 
   readonly #prepare = (): Prepared<void> => {
     this.assertReplayable();
-    return this.#prepared;
+    return this.#cached.prepared as Prepared<void>;
   };
 
   protected giveBack(): void {
