@@ -12,7 +12,6 @@ import { Validator } from "../collectives/validate.ts";
 import { type Caller, CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
-import type { Monitor } from "../ledger/deadlock/monitor.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import {
   deadlineFrom,
@@ -62,7 +61,6 @@ export class Poster {
   readonly facts: Caller;
   readonly #session: Session;
   readonly #ledger: Ledger;
-  readonly #monitor: Monitor;
   /** Called when the rank has closed its end, and its calls are done. */
   readonly #onClosed: () => void;
   readonly #stats = new CallStats();
@@ -87,7 +85,6 @@ export class Poster {
     this.#context = ledger.fixedContext(rank);
     this.#batch = ledger.batches.ofRank(rank);
     this.cache = new CallCache(this.#stats, this.hooks, ledger, this.#context);
-    this.#monitor = ledger.world.monitor;
     this.#onClosed = onClosed;
   }
 
@@ -192,7 +189,7 @@ export class Poster {
   assertOpen(action: string): void {
     const reason = this.#closing
       ? "the communicator was closed"
-      : this.#monitor.refusal(this.worldRank);
+      : this.#ledger.world.monitor.refusal(this.worldRank);
     if (reason !== undefined) {
       throw new CommClosedError(
         { headline: `${action}: ${reason}, needs an open one` },
