@@ -21,6 +21,7 @@ import {
 import type { Memory } from "../memory.ts";
 import { isBehind, MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
+import { sum } from "../sums.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
   completeTogether,
@@ -90,7 +91,7 @@ export function postCapture(
       for (const [field, value] of prepared.signature)
         signature.push([`calls[${index}].${field}`, value]);
     }
-    const recorded = recordedCalls(poster, steps);
+    const recorded = recordedCalls(poster, steps, calls);
     return {
       call: { count: calls.length, recorded },
       signature,
@@ -118,8 +119,11 @@ function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
 }
 
 /** The calls in the form of a backend; the virtual compute before a call delays it. */
-function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
-  const { rank } = poster.facts;
+function recordedCalls(
+  { facts: { rank } }: Poster,
+  steps: readonly Step[],
+  made: readonly CollectedCall[],
+): RecordedCalls {
   const calls: RankCall[] = [];
   const messages: RecordedMessages[] = [];
   let laterPs = 0;
@@ -137,15 +141,8 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
     });
     if (ends.length > 0) messages.push({ place: calls.length, ends });
   }
-  const buffers = new Map<Allocation, DeviceBuffer>();
-  let sendBytes = 0;
-  const ends = messages.flatMap((together) => together.ends);
-  for (const { send, recv } of [...calls, ...ends.map(({ call }) => call)]) {
-    for (const buffer of [send, recv]) {
-      if (buffer !== undefined) buffers.set(allocationOf(buffer), buffer);
-    }
-    sendBytes += send?.byteLength ?? 0;
-  }
+  const buffers = new Map(buffersOf(made).map((buffer) => [allocationOf(buffer), buffer]));
+  const sendBytes = sum(made.map(({ prepared }) => prepared.call.send?.byteLength ?? 0));
   return { calls, messages, buffers: [...buffers.values()], sendBytes };
 }
 
