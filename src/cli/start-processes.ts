@@ -39,9 +39,15 @@ async function measuredProcesses(context: Context): Promise<BenchDocument | stri
   const report = new PrefixedOutput(() => "", { stdout, stderr });
   const args = [...processCalls.split(" "), "-g", String(processes)];
   const err = (text: string): void => void stderr.write(text);
+  let endedBy: NodeJS.Signals | undefined;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    endedBy = signal;
+  };
   try {
-    const command = { name: "bench", args, size: processes, report, timeoutMs: 30_000 };
+    const command = { name: "bench", args, size: processes, report, timeoutMs: 30_000, onSignal };
     await startRanks(command, { ...context, err });
+    // The signal was meant for this process too.
+    if (endedBy !== undefined) process.kill(process.pid, endedBy);
     return JSON.parse(stdout.text) as BenchDocument;
   } catch (error) {
     // A rank that fails prints its error; the launcher prints why one did not start.

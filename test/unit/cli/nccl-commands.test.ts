@@ -1,7 +1,11 @@
 /** NCCL's settings in command lines, with the simulation in the place of GPUs. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { sim } from "twinccl/sim";
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { variantBackend } from "../../../src/cli/backends.ts";
@@ -148,6 +152,23 @@ longTest(
     );
     expect(out).toMatch(/\nchecked [\d,]+ elements of 66 results on 8 ranks: 0 wrong\n$/);
     expect(status).toBe(0);
+  },
+  240_000,
+);
+
+longTest(
+  "start ends by a signal that comes while its processes run",
+  async () => {
+    const main = new URL("../../../dist/cli/main.js", import.meta.url);
+    const child = spawn(process.execPath, [fileURLToPath(main), "start"], { stdio: "ignore" });
+    const ended = once(child, "exit");
+    const children = `/proc/${child.pid}/task/${child.pid}/children`;
+    const ranks = () => readFileSync(children, "utf8").trim().split(" ");
+    await expect.poll(ranks, { timeout: 120_000 }).toHaveLength(2);
+    // The ranks measure for seconds.
+    await setTimeout(500);
+    child.kill("SIGINT");
+    expect(await ended).toEqual([null, "SIGINT"]);
   },
   240_000,
 );
