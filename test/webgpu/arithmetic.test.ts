@@ -1,5 +1,5 @@
 /** Every dtype and operator on the device against cpu(), bit by bit, on contributions that try arithmetic hard. */
-import type { Fold } from "twinccl/algorithms";
+import type { Fold, FusedFold } from "twinccl/algorithms";
 import { type BoundBuffer, type BoundCall, cpu, HostMemory } from "twinccl/sim";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { foldFor } from "../../src/algorithms/arithmetic/index.ts";
@@ -134,4 +134,34 @@ describeWebgpu("the device's arithmetic is cpu()'s", () => {
       expect(differences(own, reference).slice(0, 5)).toEqual([]);
     }
   });
+
+  test("folds that read what other folds overwrite", async () => {
+    const call = (): BoundCall => {
+      const plan = {
+        groups: [groupOf(0, 1), groupOf(1, 0)],
+        inPlaceSafe: false,
+        independent: false,
+      };
+      const made = callOf("float32", { name: "sum", folds: sums }, 2);
+      return { ...made, plan, outputs: made.inputs, inPlace: true };
+    };
+    const [own, reference] = [call(), call()];
+    await cpu().execute(reference);
+    await executor.execute(own);
+    expect(differences(own, reference)).toEqual([]);
+  });
 });
+
+const sums = same(foldFor("float32", "sum", ranks, "fused"));
+
+/** A sum of two ranks' last chunk and of a fold of others, on top of the first rank's. */
+const groupOf = (first: number, second: number): FusedFold[] => {
+  const place = (rank: number) => ({ rank, chunk: 5 });
+  const contribution = (rank: number) => ({ kind: "contribution" as const, place: place(rank) });
+  const inner = [contribution(2), contribution(3)];
+  const operands = [contribution(first), contribution(second), { kind: "fold" as const, fold: 0 }];
+  return [
+    { operands: inner, final: false, reduces: true, targets: [] },
+    { operands, final: true, reduces: true, targets: [place(first)] },
+  ];
+};

@@ -8,7 +8,6 @@ import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand } from "../../../../algorithms/index.ts";
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
-import { partitionPoint } from "../../../../api/partition-point.ts";
 import type { BoundCall } from "../../executor.ts";
 import { firstOf, isCopy, lengthOf } from "../cpu.ts";
 import type { Slab } from "./slabs.ts";
@@ -55,128 +54,67 @@ export function advanced({ slab, offset }: Spot, bytes: number): Spot {
 
 const noScalar = [0, 0] as const;
 
-/** The jobs of a call. */
+/** Level of copies of inputs: before every other one. */
+const first = -1;
+
+/** The jobs of a call. Where outputs lie on inputs that other folds read, all folds read copies of the inputs. */
 export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): FoldJob[] {
   return call.plan.groups.flatMap((group) => jobsOfGroup(call, spots, group, scratch));
 }
 
-/** Jobs of folds that need each other's values. */
+/** Jobs of folds that need each other's values: each but the last one is needed, and only the last one has targets. */
 function jobsOfGroup(
   call: BoundCall,
   { inputs, outputs }: Spots,
   group: readonly FusedFold[],
   scratch: Scratch,
 ): FoldJob[] {
-  const { dtype, layout, folds } = call;
+  const { dtype, layout, folds, inPlace } = call;
   const bytes = lengthOf(call, group) * bytesOf(dtype);
   if (bytes === 0) return [];
-  const needed = new Set<number>();
-  for (const { operands } of group) {
-    for (const operand of operands) if (operand.kind === "fold") needed.add(operand.fold);
-  }
-  /** The level of each earlier fold, and its value where others need it. */
+  const jobs: FoldJob[] = [];
+  /** The level of each earlier fold, and its value. */
   const levels: number[] = [];
-  const values: (Spot | undefined)[] = [];
+  const values: Spot[] = [];
   const operandOf = (operand: Operand): JobOperand => {
     if (operand.kind === "fold") {
       return { spot: values[operand.fold] as Spot, kind: "running", scalar: noScalar };
     }
     const { place, kind } = operand;
     const fold = folds[place.rank];
-    return {
-      spot: advanced(inputs[place.rank] as Spot, firstOf(layout.in, place) * bytesOf(dtype)),
-      kind,
-      scalar: fold === undefined ? noScalar : scalarWords(fold),
-    };
+    let spot = advanced(inputs[place.rank] as Spot, firstOf(layout.in, place) * bytesOf(dtype));
+    if (inPlace) {
+      const copy = scratch(bytes);
+      jobs.push(copyOf(spot, copy, bytes));
+      spot = copy;
+    }
+    return { spot, kind, scalar: fold === undefined ? noScalar : scalarWords(fold) };
   };
-  return group.flatMap((fold, number) => {
-    const targets = fold.targets.flatMap((place) => {
-      const base = outputs[place.rank];
-      return base === undefined ? [] : advanced(base, firstOf(layout.out, place) * bytesOf(dtype));
-    });
-    const value = needed.has(number) ? scratch(bytes) : undefined;
-    if (value !== undefined) targets.push(value);
+  group.forEach((fold, number) => {
+    const targets = fold.targets.map((place) =>
+      advanced(outputs[place.rank] as Spot, firstOf(layout.out, place) * bytesOf(dtype)),
+    );
+    if (number < group.length - 1) {
+      const value = scratch(bytes);
+      values.push(value);
+      targets.push(value);
+    }
     const below = fold.operands.map((operand) =>
-      operand.kind === "fold" ? (levels[operand.fold] ?? 0) : -1,
+      operand.kind === "fold" ? (levels[operand.fold] as number) : first,
     );
     const level = largest(below) + 1;
-    values.push(value);
     levels.push(level);
-    if (targets.length === 0) return [];
     const copy = group.length === 1 && isCopy(call, fold);
     const operands = fold.operands.map(operandOf);
-    return { level, copy, operands, targets, bytes, place: 0, final: fold.final && !copy };
+    jobs.push({ level, copy, operands, targets, bytes, place: 0, final: fold.final && !copy });
   });
-}
-
-interface Interval {
-  readonly begin: number;
-  readonly end: number;
-  readonly job: FoldJob;
-}
-
-/** Level of the copies: before every other one. */
-const first = -1;
-
-/** The same jobs, reading copies where reading the inputs themselves would be a hazard. */
-export function withoutHazards(jobs: readonly FoldJob[], scratch: Scratch): readonly FoldJob[] {
-  if (!isHazardous(jobs)) return jobs;
-  const copies: FoldJob[] = [];
-  const rerouted = jobs.map((job) => ({
-    ...job,
-    operands: job.operands.map((operand) => {
-      if (operand.kind === "running") return operand;
-      const spot = scratch(job.bytes);
-      copies.push(copyOf(operand.spot, spot, job.bytes));
-      return { ...operand, spot };
-    }),
-  }));
-  return [...copies, ...rerouted];
+  return jobs;
 }
 
 /** A job that copies bytes at a level. */
 export function copyOf(from: Spot, to: Spot, bytes: number, level = first): FoldJob {
   const operands = [{ spot: from, kind: "contribution", scalar: noScalar }] as const;
   return { level, copy: true, operands, targets: [to], bytes, place: 0, final: false };
-}
-
-function isHazardous(jobs: readonly FoldJob[]): boolean {
-  const written = writesOf(jobs);
-  return jobs.some((job) =>
-    job.operands.some(({ kind, spot }) => {
-      const writes = kind === "running" ? undefined : written.get(spot.slab);
-      return writes !== undefined && isOverwritten(job, spot, writes);
-    }),
-  );
-}
-
-/** The written ranges of every slab, in the order of their beginning. */
-function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
-  const written = new Map<object, Interval[]>();
-  for (const job of jobs) {
-    for (const { slab, offset } of job.targets) {
-      const interval = { begin: offset, end: offset + job.bytes, job };
-      const known = written.get(slab);
-      if (known === undefined) written.set(slab, [interval]);
-      else known.push(interval);
-    }
-  }
-  for (const intervals of written.values()) intervals.sort((a, b) => a.begin - b.begin);
-  return written;
-}
-
-function isOverwritten(job: FoldJob, { offset }: Spot, writes: readonly Interval[]): boolean {
-  const end = offset + job.bytes;
-  // Writes do not overlap each other, so their ends ascend too.
-  const begin = partitionPoint(writes.length, (at) => (writes[at] as Interval).end <= offset);
-  for (let i = begin; i < writes.length; i++) {
-    const write = writes[i] as Interval;
-    if (write.begin >= end) return false;
-    const own = write.job === job && write.begin === offset;
-    const later = write.job.level > job.level;
-    if (!own && !later) return true;
-  }
-  return false;
 }
 
 const bytes = new DataView(new ArrayBuffer(8));

@@ -3,15 +3,7 @@
 import type { BoundCall } from "../../executor.ts";
 import { distinct } from "../cpu.ts";
 import { type OpenDevice, usage } from "./device.ts";
-import {
-  type FoldJob,
-  jobsOf,
-  type Scratch,
-  type Spot,
-  type Spots,
-  scalarWords,
-  withoutHazards,
-} from "./jobs.ts";
+import { type FoldJob, jobsOf, type Scratch, type Spot, type Spots, scalarWords } from "./jobs.ts";
 import { type Kernel, kernelOf } from "./kernels.ts";
 import type { Machine } from "./machine.ts";
 import { type Piece, piecesOf } from "./pieces.ts";
@@ -51,10 +43,9 @@ export class Recording {
       ranges.push(range);
       return range;
     };
-    this.#steps = tasks.flatMap((task) => {
-      const jobs = withoutHazards(task.plan(scratch), scratch);
-      return stepsOf(machine, task, piecesOf(jobs, device.limits, scratch));
-    });
+    this.#steps = tasks.flatMap((task) =>
+      stepsOf(machine, task, piecesOf(task.plan(scratch), device.limits, scratch)),
+    );
     this.#scratch = ranges;
     this.#slabs = slabs;
   }
