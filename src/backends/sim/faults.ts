@@ -53,36 +53,14 @@ export function assertFaultRanks(faults: readonly Fault[], size: number): void {
   }
 }
 
-/** A rank by its number in the first world, with its calls counted across rebuilds. */
-interface Counted {
-  readonly rank: number;
-  calls: number;
-}
-
-/** Counts the calls of each rank and fails the listed ones. */
+/** Counts the calls of each rank, across rebuilds, and fails the listed ones. */
 export class FaultPlan {
   readonly #faults: readonly Fault[];
-  readonly #ranks: readonly Counted[];
+  /** Calls so far, by rank in the first generation. */
+  readonly #calls = new Map<number, number>();
 
-  constructor(faults: readonly Fault[], ranks: readonly Counted[]) {
+  constructor(faults: readonly Fault[]) {
     this.#faults = faults;
-    this.#ranks = ranks;
-  }
-
-  /** The faults of a world before any rebuild. */
-  static first(size: number, faults: readonly Fault[]): FaultPlan {
-    return new FaultPlan(
-      faults,
-      Array.from({ length: size }, (_, rank) => ({ rank, calls: 0 })),
-    );
-  }
-
-  /** The remaining faults for the ranks that stay, under their new numbers. */
-  rebuilt(ranks: readonly number[]): FaultPlan {
-    return new FaultPlan(
-      this.#faults,
-      ranks.map((rank) => ({ ...(this.#ranks[rank] as Counted) })),
-    );
   }
 
   /** True when no call fails. */
@@ -90,11 +68,10 @@ export class FaultPlan {
     return this.#faults.length === 0;
   }
 
-  /** Throws when this call of the rank was to fail. */
-  strike(worldRank: number, { collective }: RankCall): void {
-    const counted = this.#ranks[worldRank] as Counted;
-    const { rank } = counted;
-    const call = counted.calls++;
+  /** Throws when this call of the rank was to fail; `rank` is its number in the first generation. */
+  strike(rank: number, worldRank: number, { collective }: RankCall): void {
+    const call = this.#calls.get(rank) ?? 0;
+    this.#calls.set(rank, call + 1);
     if (!this.#faults.some((fault) => fault.rank === rank && fault.call === call)) return;
     const now = rank === worldRank ? "" : ` (rank ${worldRank} since the rebuild)`;
     throw new InjectedFaultError(

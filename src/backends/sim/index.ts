@@ -51,13 +51,13 @@ export function sim(options: SimOptions = {}): Backend {
       const planner = plannerOf(size);
       const before = rebuilt?.session;
       const last = before instanceof SimSession ? before : undefined;
-      const ranks = rebuilt?.ranks ?? [];
-      const plan = last?.faults.rebuilt(ranks) ?? FaultPlan.first(size, faults);
-      const world = last?.trace && { world: last.trace, ranks };
-      const traced = trace && new WorldTrace(trace, size, world);
+      const ranks = rebuilt?.ranks ?? Array.from({ length: size }, (_, rank) => rank);
+      const initialRanks = ranks.map((rank) => last?.initialRanks[rank] ?? rank);
+      const plan = last?.faults ?? new FaultPlan(faults);
+      const traced = trace && new WorldTrace(trace, initialRanks, last?.trace);
       const executor = await openedExecutor(options, size);
       const settings = { seed, schedule, link, executor, planner, strict, phantom };
-      return new SimSession(size, settings, plan, traced);
+      return new SimSession(settings, initialRanks, plan, traced);
     },
   };
 }

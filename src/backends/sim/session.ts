@@ -18,6 +18,7 @@ import {
 } from "../../algorithms/index.ts";
 import { type BlockCounts, planQuestion } from "../../algorithms/plans/index.ts";
 import type {
+  CallObserver,
   CallSet,
   CommInfo,
   Exchange,
@@ -39,7 +40,6 @@ import {
 import { SimDevice } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
-import { SimObserver } from "./observer.ts";
 import { Recording } from "./recording.ts";
 import { type ScheduleName, SimClock, SimScheduler } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
@@ -75,7 +75,8 @@ interface PlannedCall {
 export class SimSession implements Session {
   readonly info: SessionInfo;
   readonly scheduler: SimScheduler;
-  readonly observer: SimObserver | undefined;
+  readonly observer: CallObserver | undefined;
+  readonly #lending: StrictLending | undefined;
   readonly #settings: SimSettings;
   readonly #devices: readonly SimDevice[];
   /** Times of calls by the layout of their plan and bytes per element. */
@@ -83,7 +84,9 @@ export class SimSession implements Session {
   /** The link of calls and messages whose time no measured machine gives. */
   readonly #link: Link;
   readonly #streams = new StreamTimes();
-  /** The remaining injected faults; a rebuilt world continues with them. */
+  /** The number of each rank in the first generation of the world. */
+  readonly initialRanks: readonly number[];
+  /** The injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
   /** The world's part of the trace; a rebuilt world's part follows it. */
   readonly trace: WorldTrace | undefined;
@@ -91,14 +94,16 @@ export class SimSession implements Session {
 
   /** True when the executor was opened for it. */
   constructor(
-    size: number,
     settings: SimSettings,
+    initialRanks: readonly number[],
     faults: FaultPlan,
     trace: WorldTrace | undefined,
   ) {
     const { seed, phantom, executor, strict } = settings;
+    const size = initialRanks.length;
     this.#settings = settings;
     this.#link = settings.link ?? linkOf();
+    this.initialRanks = initialRanks;
     this.trace = trace;
     this.faults = faults;
     this.info = {
@@ -122,9 +127,26 @@ export class SimSession implements Session {
     );
     const clock = new SimClock(size, this.#streams, trace);
     this.scheduler = new SimScheduler(size, seed, settings.schedule, clock);
-    const lending = strict ? new StrictLending() : undefined;
-    const isObserved = !faults.isEmpty || lending !== undefined || trace !== undefined;
-    this.observer = isObserved ? new SimObserver(faults, lending, trace, this.#streams) : undefined;
+    this.#lending = strict ? new StrictLending() : undefined;
+    this.observer =
+      !faults.isEmpty || strict || trace !== undefined ? this.#newObserver() : undefined;
+  }
+
+  /** Injects faults, checks lent buffers, and traces failures. */
+  #newObserver(): CallObserver {
+    const lending = this.#lending;
+    return {
+      posting: (worldRank, call) =>
+        this.faults.strike(this.initialRanks[worldRank] as number, worldRank, call),
+      posted: (comm, call) => lending?.acquire(comm, call),
+      findWrite: (calls) => lending?.findWrite(calls),
+      settled: (call) => lending?.release(call),
+      failed: (comm, failed) => {
+        const { rank, postedAtPs, finishedAtPs } = failed.call;
+        const isServed = finishedAtPs > postedAtPs;
+        this.trace?.failed(comm, failed, isServed ? postedAtPs : this.#streams.freePs(comm, rank));
+      },
+    };
   }
 
   device(rank: number): SimDevice {
@@ -173,7 +195,7 @@ export class SimSession implements Session {
     const { comm, calls } = replay;
     const recording = (calls[0] as RankCall).graph as Recording;
     this.#streams.begin(comm, calls);
-    const watched = this.trace !== undefined || this.observer?.lending !== undefined;
+    const watched = this.trace !== undefined || this.#lending !== undefined;
     const { bound } = recording;
     if (watched || bound === undefined || !recording.predictEnds(calls)) {
       return this.#replayEach(recording, replay);
@@ -303,7 +325,7 @@ export class SimSession implements Session {
       trace && ((transfer, times, began) => trace.transfer(comm, transfer, times, began)),
     );
     const bound = this.#settings.phantom ? [] : [bindTransfers(transfers)];
-    const isLent = this.observer?.lending !== undefined;
+    const isLent = this.#lending !== undefined;
     const calls = isLent ? transfers.flatMap(({ send, recv }) => [send, recv]) : [];
     return this.#move(comm, calls, bound);
   }
@@ -330,9 +352,8 @@ export class SimSession implements Session {
     bound: readonly BoundCall[],
   ): void | Promise<void> {
     const { executor } = this.#settings;
-    const { lending } = this.observer ?? {};
-    if (lending === undefined) return executeAll(executor, bound);
-    return lending.written(comm, calls, () => executeAll(executor, bound));
+    if (this.#lending === undefined) return executeAll(executor, bound);
+    return this.#lending.written(comm, calls, () => executeAll(executor, bound));
   }
 }
 

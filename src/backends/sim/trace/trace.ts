@@ -254,24 +254,13 @@ export class WorldTrace {
   /** The spans of the message of a send or a receive. */
   readonly #messageSpans = new WeakMap<RankCall, TracedSpan[]>();
 
-  /** The trace of a newly opened world, or of the rebuild of `before` with these of its ranks. */
-  constructor(
-    trace: Trace,
-    size: number,
-    before?: { readonly world: WorldTrace; readonly ranks: readonly number[] },
-  ) {
-    this.size = size;
+  /** The trace of a newly opened world, or of the rebuild of `before`. */
+  constructor(trace: Trace, initialRanks: readonly number[], before: WorldTrace | undefined) {
+    this.size = initialRanks.length;
     this.#trace = trace;
-    if (before === undefined) {
-      this.first = this;
-      this.#generation = 1;
-      this.#initialRanks = Array.from({ length: size }, (_, rank) => rank);
-      return;
-    }
-    const { world, ranks } = before;
-    this.first = world.first;
-    this.#generation = world.#generation + 1;
-    this.#initialRanks = ranks.map((rank) => world.#initialRanks[rank] as number);
+    this.first = before?.first ?? this;
+    this.#generation = before === undefined ? 1 : before.#generation + 1;
+    this.#initialRanks = initialRanks;
   }
 
   /** The name of a rank's process; ranks of the first generation of the first world have no suffix. */

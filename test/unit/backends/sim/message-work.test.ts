@@ -5,13 +5,14 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import type { Transfer } from "../../../../src/api/backend.ts";
 import { bindTransfers } from "../../../../src/backends/sim/bind.ts";
 import type { BoundCall } from "../../../../src/backends/sim/executor.ts";
-import { SimObserver } from "../../../../src/backends/sim/observer.ts";
+import { FaultPlan } from "../../../../src/backends/sim/faults.ts";
+import { StrictLending } from "../../../../src/backends/sim/strict.ts";
 import { inWorld } from "../../../support/in-world.ts";
 
 test("a message is one call from its posting to its end", async () => {
-  const posting = vi.spyOn(SimObserver.prototype, "posting");
-  const posted = vi.spyOn(SimObserver.prototype, "posted");
-  const settled = vi.spyOn(SimObserver.prototype, "settled");
+  const posting = vi.spyOn(FaultPlan.prototype, "strike");
+  const posted = vi.spyOn(StrictLending.prototype, "acquire");
+  const settled = vi.spyOn(StrictLending.prototype, "release");
   onTestFinished(() => void vi.restoreAllMocks());
   await inWorld(
     2,
@@ -22,7 +23,7 @@ test("a message is one call from its posting to its end", async () => {
     },
     sim({ strict: true }),
   );
-  const made = new Set(posting.mock.calls.map(([, call]) => call));
+  const made = new Set(posting.mock.calls.map(([, , call]) => call));
   expect(made.size).toBe(2);
   expect(new Set(posted.mock.calls.map(([, call]) => call))).toEqual(made);
   for (const [call] of settled.mock.calls) expect(made.has(call)).toBe(true);
