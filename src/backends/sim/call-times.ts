@@ -104,31 +104,11 @@ export class MachineTimes implements CallTimes {
   }
 }
 
-/** Calls one after another: a rank begins each one when it finishes the previous one. */
-export class SequenceTimes implements CallTimes {
-  readonly machine: MachineTime | undefined;
-  readonly #parts: readonly CallTimes[];
-
-  constructor(parts: readonly CallTimes[]) {
-    this.machine = parts[0]?.machine;
-    this.#parts = parts;
-  }
-
-  predict(calls: readonly RankCall[]): void {
-    for (const part of this.#parts) part.predict(calls);
-  }
-
-  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
-    for (const part of this.#parts) part.predictMessages(calls, onMessage);
-  }
-}
-
 /** The calls of one rank, on its communicators without streams of their own or on one with them. */
 interface Stream {
   /** The end of the last call. */
   freePs: number;
-  /** The last batch of sends and receives, some of which may lack their counterparts. */
-  batch: object | undefined;
+  /** The last sends and receives that were posted together, some of which may lack their counterparts. */
   together: ConcurrentCalls | undefined;
 }
 
@@ -149,11 +129,10 @@ export class StreamTimes {
   /** Joins the rank's current batch of sends and receives, or begins one. */
   join(comm: CommInfo, rank: number, batch: PostedMessages): ConcurrentCalls {
     const stream = this.#of(comm)[rank] as Stream;
-    if (stream.batch !== batch || stream.together === undefined) {
-      stream.batch = batch;
+    if (stream.together?.batch !== batch) {
       const [sendPort, recvPort] = [new Port(), new Port()];
       const endsTo = new Map<number, number>();
-      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, endsTo };
+      stream.together = { batch, beganPs: stream.freePs, stream, sendPort, recvPort, endsTo };
     }
     return stream.together;
   }
@@ -187,5 +166,5 @@ export class StreamTimes {
 }
 
 function newStream(): Stream {
-  return { freePs: 0, batch: undefined, together: undefined };
+  return { freePs: 0, together: undefined };
 }

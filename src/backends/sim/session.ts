@@ -30,13 +30,7 @@ import type {
 } from "../../api/backend-entry.ts";
 import { bytesOf, type CollectiveName, type Explanation, type Question } from "../../api/index.ts";
 import { bind, bindTransfers, shapeOf, splitIntoReduces } from "./bind.ts";
-import {
-  type CallTimes,
-  LinkTimes,
-  MachineTimes,
-  SequenceTimes,
-  StreamTimes,
-} from "./call-times.ts";
+import { type CallTimes, LinkTimes, MachineTimes, StreamTimes } from "./call-times.ts";
 import { SimDevice } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
@@ -66,7 +60,8 @@ interface PlannedCall {
   readonly plans: readonly Plan[];
   /** The name of the plan. */
   readonly algorithm: string;
-  readonly times: CallTimes;
+  /** A rank begins the call of each plan when it finishes the one before. */
+  readonly times: readonly CallTimes[];
   /** Nothing for a barrier. */
   readonly bound: readonly BoundCall[];
 }
@@ -228,13 +223,14 @@ export class SimSession implements Session {
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, posted = set.calls): void | Promise<void> {
     const { comm, calls } = set;
-    const ready = this.#lookupOrPrepare(set);
+    const ready = (set.cache?.planned as PlannedCall | undefined) ?? this.#prepare(set);
+    if (set.cache !== undefined) set.cache.planned = ready;
     try {
       return this.#move(comm, calls, ready.bound);
     } finally {
       // Comes behind the submission: an executor on another thread or device works meanwhile.
       this.#streams.begin(comm, calls);
-      if (this.trace === undefined) ready.times.predict(calls);
+      if (this.trace === undefined) for (const each of ready.times) each.predict(calls);
       else this.#predictTraced(this.trace, set, ready, posted);
       this.#streams.end(comm, calls);
     }
@@ -248,18 +244,12 @@ export class SimSession implements Session {
     posted: readonly RankCall[],
   ): void {
     const started = set.calls.map(({ finishedAtPs }) => finishedAtPs);
-    if (!trace.hasMessages) times.predict(set.calls);
-    else times.predictMessages(set.calls, (event) => trace.message(set, collective, event));
+    for (const each of times) {
+      if (!trace.hasMessages) each.predict(set.calls);
+      else each.predictMessages(set.calls, (event) => trace.message(set, collective, event));
+    }
     const unclaimed = plans.some((plan) => plan.unclaimed) || scalarsDiffer(set);
-    trace.call(set, started, algorithm, { unclaimed, posted, on: times.machine });
-  }
-
-  /** The prepared work of a call, cached for repeated calls. */
-  #lookupOrPrepare(set: CallSet): PlannedCall {
-    if (set.cache?.planned !== undefined) return set.cache.planned as PlannedCall;
-    const ready = this.#prepare(set);
-    if (set.cache !== undefined) set.cache.planned = ready;
-    return ready;
+    trace.call(set, started, algorithm, { unclaimed, posted, on: times[0]?.machine });
   }
 
   #prepare(set: CallSet): PlannedCall {
@@ -272,7 +262,7 @@ export class SimSession implements Session {
       collective: set.collective,
       plans: [plan],
       algorithm: plan.name,
-      times: this.#timesOf(plan, layout, question, set),
+      times: [this.#timesOf(plan, layout, question, set)],
       bound: phantom ? [] : bind(set, plan, layout),
     };
   }
@@ -284,7 +274,7 @@ export class SimSession implements Session {
       collective: "reduce",
       plans,
       algorithm: namesOf(plans),
-      times: new SequenceTimes(parts.map(({ times }) => times)),
+      times: parts.flatMap(({ times }) => times),
       bound: parts.flatMap(({ bound }) => bound),
     };
   }

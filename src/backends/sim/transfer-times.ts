@@ -5,6 +5,7 @@ import type { TransferStarts, TransferTimes } from "./trace/trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
 export interface ConcurrentCalls {
+  readonly batch: PostedMessages;
   /** The end of the rank's earlier calls, in picoseconds. */
   readonly beganPs: number;
   /** The end of all its calls so far. */
