@@ -11,6 +11,7 @@ import {
 } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { distinct, firstOf, foldOf, isCopy, lengthOf } from "../cpu.ts";
+import type { Arena } from "./arena.ts";
 
 const groupWords = 5;
 const foldWords = 6;
@@ -39,7 +40,7 @@ const maxBlockBytes = 16_384;
 const minBlockBytes = 256;
 const blocksBytes = 2 ** 20;
 /** Bytes of a scalar: as lanes of the dtype, and as two doubles. */
-export const scalarBytes = 32;
+const scalarBytes = 32;
 
 /** Where a call's data lies in the arena, by rank. */
 export interface Addresses {
@@ -49,103 +50,121 @@ export interface Addresses {
   readonly mask: number;
 }
 
-/** One bound call, with everything that is the same for all of its groups. */
-export class Encoder {
-  readonly #call: BoundCall;
-  readonly #addresses: Addresses;
-  /** Where the scalars of the ranks' folds lie. */
-  readonly #scalars: number;
-  readonly #bytes: number;
-  readonly #sameFold: boolean;
-  readonly #kernel: number;
+/** The list of one call, or a part of it. */
+export interface WrittenList {
+  readonly address: number;
+  /** Groups of the list: those without bytes are left out. */
+  readonly groups: number;
+  /** Bytes of all groups together. */
+  readonly bytes: number;
+  /** Bytes that are read and written for it. */
+  readonly traffic: number;
+  /** Scratch memory that a thread needs. */
+  readonly scratchBytes: number;
+  /** The first group beyond the end of the list. */
+  readonly next: number;
+}
 
-  constructor(call: BoundCall, addresses: Addresses, scalars: number) {
-    this.#call = call;
-    this.#addresses = addresses;
-    this.#scalars = scalars;
-    this.#bytes = bytesOf(call.dtype);
-    this.#sameFold = distinct(call.folds).length <= 1;
-    this.#kernel = kernelOf(call.dtype, call.folds[0]);
-  }
+type Group = readonly FusedFold[];
 
-  /** Bytes that a group folds for each of its targets. */
-  bytesOf(group: readonly FusedFold[]): number {
-    return lengthOf(this.#call, group) * this.#bytes;
-  }
+/** Bytes of a list of these groups, and of the call's scalars before it. */
+export function listBytes(call: BoundCall, groups: readonly Group[]): number {
+  return scalarsBytes(call) + 4 * groups.reduce((sum, group) => sum + wordsOf(group), 0);
+}
 
-  /** Bytes that a group reads and writes. */
-  trafficOf(group: readonly FusedFold[], bytes: number): number {
-    let streams = 0;
-    for (const { operands, targets } of group) streams += operands.length + targets.length;
-    return streams * bytes;
-  }
+function scalarsBytes({ folds }: BoundCall): number {
+  return scalarBytes * Math.max(1, folds.length);
+}
 
-  /** Writes a group from word `at` on, and returns the bytes of scratch memory that it needs. */
-  write(group: readonly FusedFold[], bytes: number, words: Uint32Array, at: number): number {
-    const joined = this.#call.separate !== undefined;
-    const inBlocks = group.length > 1 || joined;
-    const block = inBlocks ? blockBytesOf(group.length + 1) : 0;
-    const table = inBlocks ? tableBytesOf(group) : 0;
-    words[at] = wordsOf(group);
-    words[at + 1] = bytes;
-    words[at + 2] = group.length;
-    words[at + 3] = block;
-    words[at + 4] = table;
-    let next = at + groupWords;
-    for (const fold of group) next = this.#fold(fold, !inBlocks, words, next);
-    return spareBytes + table + (inBlocks ? (group.length + 1) * block : 0);
-  }
+/** Writes the scalars of a call, and behind them its groups from `begin` on as a list, into so many bytes at an address. */
+export function writeList(
+  arena: Arena,
+  call: BoundCall,
+  addresses: Addresses,
+  begin: number,
+  at: number,
+  byteLength: number,
+): WrittenList {
+  const { dtype, folds, layout, plan, separate } = call;
+  const { words } = arena;
+  const width = bytesOf(dtype);
+  const isSameFold = distinct(folds).length <= 1;
+  const ownKernel = kernelOf(dtype, folds[0]);
+  writeScalars(dtype, folds, arena.memory.buffer, at);
 
-  #fold(fold: FusedFold, alone: boolean, words: Uint32Array, at: number): number {
-    const { operands, targets, final } = fold;
-    const copies = alone && isCopy(this.#call, fold);
-    const { terms } = foldOf(this.#call.folds, operands[0]) ?? {};
-    const joined = this.#call.separate !== undefined;
-    const wide = terms?.accumulator === "float32" && operands.length > 1;
-    const kernel = wide
-      ? this.#kernel - (this.#kernel % kernelsPerDType) + wideKernel
-      : this.#kernel;
-    words[at] = copies ? copyKernel : kernel;
-    words[at + 1] = operands.length;
-    words[at + 2] = targets.length;
-    words[at + 3] = (final ? flags.final : 0) | (joined ? flags.joined : 0);
-    words[at + 4] = terms === undefined || terms.divisor === 1 ? 0 : terms.divisor;
-    words[at + 5] = this.#addresses.mask;
-    let next = at + foldWords;
-    for (let i = 0; i < operands.length; i++) {
-      this.#operand(operands[i] as Operand, i === 0, words, next);
-      next += operandWords;
-    }
-    for (const target of targets) {
-      const first = firstOf(this.#call.layout.out, target);
-      words[next] = (this.#addresses.outputs[target.rank] as number) + first * this.#bytes;
-      next++;
-    }
-    return next;
-  }
-
-  #operand(operand: Operand, first: boolean, words: Uint32Array, at: number): void {
+  const writeOperand = (operand: Operand, isFirst: boolean, word: number): void => {
     if (operand.kind === "fold") {
-      words[at] = operand.fold;
-      words[at + 1] = how.plain | how.block;
+      words[word] = operand.fold;
+      words[word + 1] = how.plain | how.block;
       return;
     }
     const { rank } = operand.place;
-    const from = firstOf(this.#call.layout.in, operand.place);
-    words[at] = (this.#addresses.inputs[rank] as number) + from * this.#bytes;
-    words[at + 1] = this.#how(operand, first);
-    words[at + 2] = this.#scalars + (this.#sameFold ? 0 : rank) * scalarBytes;
-  }
+    words[word] = (addresses.inputs[rank] as number) + firstOf(layout.in, operand.place) * width;
+    words[word + 1] = howOf(foldOf(folds, operand), operand, isFirst);
+    words[word + 2] = at + (isSameFold ? 0 : rank) * scalarBytes;
+  };
 
-  #how(operand: Operand, first: boolean): number {
-    const fold = foldOf(this.#call.folds, operand);
-    if (fold === undefined || !fold.scales) return how.plain;
-    return fold.terms.fused && (first || operand.kind === "contribution") ? how.fused : how.product;
+  const writeFold = (fold: FusedFold, inBlocks: boolean, word: number): number => {
+    const { operands, targets, final } = fold;
+    const { terms } = foldOf(folds, operands[0]) ?? {};
+    const isWide = terms?.accumulator === "float32" && operands.length > 1;
+    const kernel = isWide ? ownKernel - (ownKernel % kernelsPerDType) + wideKernel : ownKernel;
+    words[word] = !inBlocks && isCopy(call, fold) ? copyKernel : kernel;
+    words[word + 1] = operands.length;
+    words[word + 2] = targets.length;
+    words[word + 3] = (final ? flags.final : 0) | (separate === undefined ? 0 : flags.joined);
+    words[word + 4] = terms === undefined || terms.divisor === 1 ? 0 : terms.divisor;
+    words[word + 5] = addresses.mask;
+    let next = word + foldWords;
+    for (let i = 0; i < operands.length; i++) {
+      writeOperand(operands[i] as Operand, i === 0, next);
+      next += operandWords;
+    }
+    for (const target of targets) {
+      words[next++] =
+        (addresses.outputs[target.rank] as number) + firstOf(layout.out, target) * width;
+    }
+    return next;
+  };
+
+  const address = at + scalarsBytes(call);
+  const written = { address, groups: 0, bytes: 0, traffic: 0, scratchBytes: 0, next: begin };
+  let word = address / 4;
+  for (; written.next < plan.groups.length; written.next++) {
+    const group = plan.groups[written.next] as Group;
+    const bytes = lengthOf(call, group) * width;
+    if (bytes === 0) continue;
+    const length = wordsOf(group);
+    if (4 * (word + length) > at + byteLength) break;
+    const inBlocks = group.length > 1 || separate !== undefined;
+    const block = inBlocks ? blockBytesOf(group.length + 1) : 0;
+    const table = inBlocks ? tableBytesOf(group) : 0;
+    words[word] = length;
+    words[word + 1] = bytes;
+    words[word + 2] = group.length;
+    words[word + 3] = block;
+    words[word + 4] = table;
+    word += groupWords;
+    for (const fold of group) {
+      word = writeFold(fold, inBlocks, word);
+      written.traffic += (fold.operands.length + fold.targets.length) * bytes;
+    }
+    written.groups++;
+    written.bytes += bytes;
+    const scratchBytes = spareBytes + table + (group.length + 1) * block;
+    written.scratchBytes = Math.max(written.scratchBytes, scratchBytes);
   }
+  return written;
+}
+
+/** The way in which an operand meets the running value. */
+function howOf(fold: Fold | undefined, { kind }: Operand, isFirst: boolean): number {
+  if (fold === undefined || !fold.scales) return how.plain;
+  return fold.terms.fused && (isFirst || kind === "contribution") ? how.fused : how.product;
 }
 
 /** Words that a group takes. */
-export function wordsOf(group: readonly FusedFold[]): number {
+function wordsOf(group: Group): number {
   let words = groupWords;
   for (const { operands, targets } of group) {
     words += foldWords + operandWords * operands.length + targets.length;
@@ -157,7 +176,7 @@ export function wordsOf(group: readonly FusedFold[]): number {
  * Writes the scalars of these folds, by rank, as the kernels read them; one where all ranks have the same. Floats of less than
  * 4 bytes are folded as float32.
  */
-export function writeScalars(
+function writeScalars(
   dtype: DType,
   folds: readonly Fold[],
   memory: ArrayBufferLike,
@@ -187,7 +206,7 @@ function blockBytesOf(blocks: number): number {
 }
 
 /** Bytes of the operands and targets of a group's longest fold, its own block among the targets. */
-function tableBytesOf(group: readonly FusedFold[]): number {
+function tableBytesOf(group: Group): number {
   let words = 0;
   for (const { operands, targets } of group) {
     words = Math.max(words, operandWords * operands.length + targets.length + 1);

@@ -11,8 +11,7 @@ import {
 } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
-import type { Addresses } from "./encoder.ts";
-import { KeptList, listBytes, type WrittenList, writeList } from "./kept-list.ts";
+import { type Addresses, listBytes, type WrittenList, writeList } from "./encoder.ts";
 import { canShare } from "./module.ts";
 import { Threads } from "./threads.ts";
 
@@ -52,6 +51,15 @@ class Region {
     this.#bytes = bytes;
     return true;
   }
+}
+
+/** Bytes of a list that is kept: those with more words take long to run anyway. */
+const maxKeptBytes = 2 ** 16;
+
+/** The list of a repeated call, written once into a block of the arena. The block is freed when the call is collected. */
+interface KeptList {
+  readonly arena: Arena;
+  readonly written: WrittenList;
 }
 
 /** Settings with defaults. */
@@ -129,9 +137,9 @@ export class Runner {
 
   /** Runs a call by its kept list; false where there is none, or another runner's. */
   runKept(call: BoundCall): boolean {
-    const { work } = call;
-    if (!(work instanceof KeptList) || work.arena !== this.arena) return false;
-    return this.#execute(work.written, this.#threadsFor(call));
+    const { arena, written } = (call.work ?? {}) as Partial<KeptList>;
+    if (arena !== this.arena || written === undefined) return false;
+    return this.#execute(written, this.#threadsFor(call));
   }
 
   /** As `run`, where the buffers stay at these addresses: the list of the second run is kept for the later ones. */
@@ -139,13 +147,23 @@ export class Runner {
     if (call.work === ranOnce) {
       const mask = this.#maskOf(call);
       if (mask !== undefined) {
-        call.work = KeptList.of(this.arena, call, { inputs, outputs, mask }) ?? tooLong;
+        call.work = this.#keptList(call, { inputs, outputs, mask }) ?? tooLong;
       }
       if (this.runKept(call)) return true;
     }
     const done = this.run(call, inputs, outputs);
     if (done) call.work ??= ranOnce;
     return done;
+  }
+
+  /** The list of a call with buffers at these addresses; `undefined` where it is too long to keep, or the arena is full. */
+  #keptList(call: BoundCall, addresses: Addresses): KeptList | undefined {
+    const { arena } = this;
+    const byteLength = listBytes(call, call.plan.groups);
+    const address = byteLength > maxKeptBytes ? undefined : arena.take(byteLength);
+    if (address === undefined) return undefined;
+    arena.watch(call, address, byteLength);
+    return { arena, written: writeList(arena, call, addresses, 0, address, byteLength) };
   }
 
   /** A call of too many ranks: the memory for calls cannot hold its lists or blocks. */

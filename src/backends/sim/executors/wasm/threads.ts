@@ -7,7 +7,7 @@
  */
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";
-import type { WrittenList } from "./kept-list.ts";
+import type { WrittenList } from "./encoder.ts";
 import { spawn, type WorkerHandle } from "./spawn.ts";
 
 /**
