@@ -16,16 +16,6 @@ export interface WorkerHandle {
   stop(): void;
 }
 
-interface NodeWorker {
-  unref(): void;
-  on(event: "error", listener: () => void): void;
-  terminate(): Promise<unknown>;
-}
-
-interface NodeThreads {
-  readonly Worker: new (source: string, options: object) => NodeWorker;
-}
-
 interface BrowserWorker {
   postMessage(data: WorkerData): void;
   terminate(): void;
@@ -33,7 +23,7 @@ interface BrowserWorker {
 
 /** The parts of the runtime that are looked up; any of them may be absent. */
 interface Runtime {
-  readonly process?: { getBuiltinModule?: (name: string) => unknown };
+  readonly process?: { readonly getBuiltinModule?: typeof process.getBuiltinModule };
   readonly navigator?: { readonly hardwareConcurrency?: number };
   readonly Worker?: new (url: string) => BrowserWorker;
   readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
@@ -47,9 +37,16 @@ const runtime = globalThis as unknown as Runtime;
  * start none, as under Node's permission model.
  */
 export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
-  const threads = builtin("node:worker_threads") as NodeThreads | undefined;
+  const threads = runtime.process?.getBuiltinModule?.("node:worker_threads");
   try {
-    return threads === undefined ? spawnInPage(source, data) : spawnInNode(threads, source, data);
+    if (threads === undefined) return spawnInPage(source, data);
+    // No flags of this process: the worker must not load the process's module hooks.
+    const options = { eval: true, workerData: data, execArgv: [], name: "twinccl-wasm" };
+    const worker = new threads.Worker(source, options);
+    worker.unref();
+    // A worker that cannot start takes no slices; the other threads run them.
+    worker.on("error", () => {});
+    return { stop: () => void worker.terminate() };
   } catch {
     return undefined;
   }
@@ -71,20 +68,6 @@ function spawnInPage(source: string, data: WorkerData): WorkerHandle | undefined
 
 /** Number of threads that the machine runs at once. */
 export function processors(): number {
-  const os = builtin("node:os") as { availableParallelism?: () => number } | undefined;
+  const os = runtime.process?.getBuiltinModule?.("node:os");
   return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;
-}
-
-function spawnInNode(threads: NodeThreads, source: string, data: WorkerData): WorkerHandle {
-  // No flags of this process: the worker must not load the process's module hooks.
-  const options = { eval: true, workerData: data, execArgv: [], name: "twinccl-wasm" };
-  const worker = new threads.Worker(source, options);
-  worker.unref();
-  // A worker that cannot start takes no slices; the other threads run them.
-  worker.on("error", () => {});
-  return { stop: () => void worker.terminate() };
-}
-
-function builtin(name: string): unknown {
-  return runtime.process?.getBuiltinModule?.(name);
 }
