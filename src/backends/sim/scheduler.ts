@@ -62,6 +62,7 @@ interface RunSchedule extends Schedule {
 /** The scheduler of a world: the seed decides the order in which ranks resume. */
 export class SimScheduler implements Scheduler {
   readonly clock: VirtualClock;
+  /** None for `fair`, which resumes all ranks of a call at once, in the order of the seed. */
   readonly schedule: RunSchedule | undefined;
   readonly #size: number;
   readonly #seed: number;
@@ -71,7 +72,8 @@ export class SimScheduler implements Scheduler {
     this.#size = size;
     this.#seed = seed;
     this.clock = clock;
-    this.schedule = scheduleOf(name, seed, clock);
+    if (name === "random") this.schedule = new RandomSchedule(seed);
+    else if (name === "virtual-time") this.schedule = new VirtualTimeSchedule(clock);
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -82,16 +84,6 @@ export class SimScheduler implements Scheduler {
     this.schedule?.begin?.(run);
     return randomOrder(this.#size, this.#seed, purpose.start, run);
   }
-}
-
-/** The schedule of that name; `undefined` for `fair`, which resumes all ranks of a call at once, in the order of the seed. */
-function scheduleOf(
-  name: ScheduleName,
-  seed: number,
-  clock: VirtualClock,
-): RunSchedule | undefined {
-  if (name === "random") return new RandomSchedule(seed);
-  return name === "virtual-time" ? new VirtualTimeSchedule(clock) : undefined;
 }
 
 /** Picks among all ready ranks with equal probability. */
