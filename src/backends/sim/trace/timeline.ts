@@ -51,6 +51,12 @@ interface Span {
   readonly end: number;
 }
 
+/** Places in the drawing: of a time, and of the top of a row. */
+interface Places {
+  x(time: number): number;
+  y(pid: number, row: number): number;
+}
+
 /** The SVG of the events of `Trace.toChrome`. */
 export function timelineSvg(events: readonly ChromeEvent[], title: string): string {
   const spans = events.filter(({ ph }) => ph === "X").map(spanOf);
@@ -74,9 +80,11 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
   const rows = used.filter(Boolean).length;
   const band = rows * rowHeight + bandGap;
   const height = begin + bands.size * band + 22;
-  const x = (time: number): number => left + (time / end) * (width - left - 16);
-  const y = (pid: number, row: number): number =>
-    begin + (order.get(pid) ?? 0) * band + used.slice(0, row).filter(Boolean).length * rowHeight;
+  const places: Places = {
+    x: (time) => left + (time / end) * (width - left - 16),
+    y: (pid, row) =>
+      begin + (order.get(pid) ?? 0) * band + used.slice(0, row).filter(Boolean).length * rowHeight,
+  };
   const isFailed = spans.some(({ failed }) => failed);
   const styles = `${style}${isFailed ? failedStyle : ""}${labelled ? labelledStyle : ""}`;
   return [
@@ -85,13 +93,13 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
     `<style>${styles}</style>`,
     `<text x="${left}" y="14">${svgText(title)}</text>`,
     ...(labelled ? legend(used, kinds, left) : []),
-    ...grid(end, x, { top: begin - 6, height }),
+    ...grid(end, places, { top: begin - 6, height }),
     ...Array.from(
       bands,
-      ([pid, name]) => `<text x="8" y="${y(pid, 0) + 11}">${svgText(name)}</text>`,
+      ([pid, name]) => `<text x="8" y="${places.y(pid, 0) + 11}">${svgText(name)}</text>`,
     ),
-    ...spans.map((span) => (labelled ? labelledBar(span, kinds, x, y) : rectangle(span, x, y))),
-    ...arrows(events, x, y),
+    ...spans.map((span) => (labelled ? labelledBar(span, kinds, places) : rectangle(span, places))),
+    ...arrows(events, places),
     "</svg>\n",
   ].join("\n");
 }
@@ -126,12 +134,7 @@ function legend(used: readonly boolean[], kinds: readonly string[], left: number
 }
 
 /** A bar with its label, where that fits; work without a duration is a line. */
-function labelledBar(
-  span: Span,
-  kinds: readonly string[],
-  x: (time: number) => number,
-  y: (pid: number, row: number) => number,
-): string {
+function labelledBar(span: Span, kinds: readonly string[], { x, y }: Places): string {
   const { pid, row, name, begin, end } = span;
   const isWork = rowNames[row] === "work";
   const [from, above] = [x(begin), y(pid, row)];
@@ -141,7 +144,7 @@ function labelledBar(
     return `<line class="mark" x1="${at}" x2="${at}" ${ends}><title>${svgText(name)}</title></line>`;
   }
   const kind = isWork ? ` kind${Math.max(0, kinds.indexOf(firstWord(name)))}` : "";
-  const bar = rectangle(span, x, y, { gap, kind });
+  const bar = rectangle(span, { x, y }, { gap, kind });
   const words = [name, firstWord(name), ...(isWork ? [name.split(" ").at(-1) ?? ""] : [])];
   const wide = x(end) - from - gap;
   const label = words.find((each) => each !== "" && 5.5 * each.length + 4 <= wide);
@@ -156,8 +159,7 @@ function spanOf({ pid, tid, name, ts = 0, dur = 0, args }: ChromeEvent): Span {
 
 function rectangle(
   { pid, row, name, failed, begin, end }: Span,
-  x: (time: number) => number,
-  y: (pid: number, row: number) => number,
+  { x, y }: Places,
   drawn = { gap: 0, kind: "" },
 ): string {
   const wide = Math.max(1, x(end) - x(begin) - drawn.gap);
@@ -168,11 +170,7 @@ function rectangle(
 }
 
 /** A line from each message's send to its receipt. */
-function arrows(
-  events: readonly ChromeEvent[],
-  x: (time: number) => number,
-  y: (pid: number, row: number) => number,
-): string[] {
+function arrows(events: readonly ChromeEvent[], { x, y }: Places): string[] {
   const starts = new Map<number, ChromeEvent>();
   for (const event of events)
     if (event.ph === "s" && event.id !== undefined) starts.set(event.id, event);
@@ -188,7 +186,7 @@ function arrows(
 /** About eight vertical lines at round times. */
 function grid(
   end: number,
-  x: (time: number) => number,
+  { x }: Places,
   { top, height }: { readonly top: number; readonly height: number },
 ): string[] {
   const rough = end / 8;
