@@ -1,6 +1,6 @@
 /** An open simulated world: plans each complete call, predicts its time, and passes its data to an executor. */
 
-import { AddressSpace } from "../../algorithms/host-memory.ts";
+import { AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
 import {
   explainCall,
   type Layout,
@@ -22,7 +22,9 @@ import type {
   CallSet,
   CommInfo,
   Exchange,
+  Memory,
   RankCall,
+  RankDevice,
   Session,
   SessionInfo,
   Transfer,
@@ -31,8 +33,7 @@ import type {
 import { bytesOf, type CollectiveName, type Explanation, type Question } from "../../api/index.ts";
 import { bind, bindTransfers, shapeOf, splitIntoReduces } from "./bind.ts";
 import { type CallTimes, LinkTimes, MachineTimes, StreamTimes } from "./call-times.ts";
-import { SimDevice } from "./device.ts";
-import type { BoundCall, Executor } from "./executor.ts";
+import type { BoundCall, Executor, SimMemory } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { Recording } from "./recording.ts";
 import { type ScheduleName, SimClock, SimScheduler } from "./scheduler.ts";
@@ -73,7 +74,7 @@ export class SimSession implements Session {
   readonly observer: CallObserver | undefined;
   readonly #lending: StrictLending | undefined;
   readonly #settings: SimSettings;
-  readonly #devices: readonly SimDevice[];
+  readonly #devices: readonly RankDevice[];
   /** Times of calls by the layout of their plan and bytes per element. */
   readonly #times = new WeakMap<Layout, Map<number, CallTimes>>();
   /** The link of calls and messages whose time no measured machine gives. */
@@ -144,8 +145,8 @@ export class SimSession implements Session {
     };
   }
 
-  device(rank: number): SimDevice {
-    return this.#devices[rank] as SimDevice;
+  device(rank: number): RankDevice {
+    return this.#devices[rank] as RankDevice;
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
@@ -405,3 +406,34 @@ function scalarsDiffer({ calls }: CallSet): boolean {
   const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
   return scalars.some((scalar) => scalar !== scalars[0]);
 }
+
+/** The device of one simulated rank: its memory is the executor's, or the host's where the executor has none. */
+class SimDevice extends HostDevice {
+  readonly #executor: Executor;
+  readonly #phantom: boolean;
+
+  constructor(rank: number, addresses: AddressSpace, executor: Executor, phantom: boolean) {
+    super("sim", rank, addresses);
+    this.#executor = executor;
+    this.#phantom = phantom;
+  }
+
+  protected override create(ptr: bigint, byteLength: number): Memory {
+    const { name } = this;
+    if (this.#phantom) return phantomMemory(name, ptr, byteLength);
+    return this.#executor.allocate?.(name, ptr, byteLength) ?? super.create(ptr, byteLength);
+  }
+
+  /** Memory of the executor; `undefined` where the executor has none. */
+  override adopt(ptr: bigint, byteLength: number): Memory | undefined {
+    return this.#executor.adopt?.(this.name, ptr, byteLength);
+  }
+}
+
+/** Memory without contents. Its buffers refuse to write and to read, and drop the value of a fill. */
+function phantomMemory(device: string, ptr: bigint, byteLength: number): SimMemory {
+  const unused = { write: nothing, read: nothing, fill: nothing, fingerprint: () => 0 };
+  return { device, ptr, byteLength, phantom: true, borrowed: false, ...unused, free: nothing };
+}
+
+function nothing(): void {}

@@ -23,7 +23,7 @@ interface BrowserWorker {
 
 /** The parts of the runtime that are looked up; any of them may be absent. */
 interface Runtime {
-  readonly process?: { readonly getBuiltinModule?: typeof process.getBuiltinModule };
+  readonly process?: Partial<(typeof globalThis)["process"]>;
   readonly navigator?: { readonly hardwareConcurrency?: number };
   readonly Worker?: new (url: string) => BrowserWorker;
   readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
