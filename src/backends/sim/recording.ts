@@ -5,8 +5,8 @@ import type { BoundCall } from "./executor.ts";
 /** Recorded calls of all ranks; derived data is cached with each of them. */
 export class Recording {
   readonly sets: readonly CallSet[];
-  /** The executor's work for all calls, cached from the first replay on if every replay needs the same. */
-  bound: readonly BoundCall[] | undefined;
+  /** The executor's work for all calls, from the first replay on. */
+  bound: readonly BoundCall[] = [];
   /**
    * By rank, from the first rank's replay on: the times of the replay, of the first possible start of its calls, and of their
    * end.

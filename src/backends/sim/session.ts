@@ -192,12 +192,9 @@ export class SimSession implements Session {
     const recording = (calls[0] as RankCall).graph as Recording;
     this.#streams.begin(comm, calls);
     const watched = this.trace !== undefined || this.#lending !== undefined;
-    const { bound } = recording;
-    if (watched || bound === undefined || !recording.predictEnds(calls)) {
-      return this.#replayEach(recording, replay);
-    }
+    if (watched || !recording.predictEnds(calls)) return this.#replayEach(recording, replay);
     this.#streams.end(comm, calls);
-    return executeAll(this.#settings.executor, bound);
+    return executeAll(this.#settings.executor, recording.bound);
   }
 
   #replayEach(recording: Recording, { calls, number }: CallSet): void | Promise<void> {
@@ -214,18 +211,14 @@ export class SimSession implements Session {
     };
     return startAll(recording.sets, serve, () => {
       recording.recordEnds(calls, beganPs);
-      const ready = recording.sets.map(({ cache }) => cache?.planned as PlannedCall | undefined);
-      if (ready.every((each) => each !== undefined)) {
-        recording.bound = ready.flatMap(({ bound }) => bound);
-      }
+      recording.bound = recording.sets.flatMap((set) => this.#planned(set).bound);
     });
   }
 
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, posted = set.calls): void | Promise<void> {
     const { comm, calls } = set;
-    const ready = (set.cache?.planned as PlannedCall | undefined) ?? this.#prepare(set);
-    if (set.cache !== undefined) set.cache.planned = ready;
+    const ready = this.#planned(set);
     try {
       return this.#move(comm, calls, ready.bound);
     } finally {
@@ -251,6 +244,13 @@ export class SimSession implements Session {
     }
     const unclaimed = plans.some((plan) => plan.unclaimed) || scalarsDiffer(set);
     trace.call(set, started, algorithm, { unclaimed, posted, on: times[0]?.machine });
+  }
+
+  /** The prepared work of a call, cached for repeated calls. */
+  #planned(set: CallSet): PlannedCall {
+    const planned = (set.cache?.planned as PlannedCall | undefined) ?? this.#prepare(set);
+    if (set.cache !== undefined) set.cache.planned = planned;
+    return planned;
   }
 
   #prepare(set: CallSet): PlannedCall {
