@@ -119,7 +119,7 @@ export class WasmExecutor implements Executor {
     const { ok, reason } = this.probe();
     if (!ok) throw new BackendUnavailableError({ headline: `sim: executor wasm: ${reason}` });
     await compile(this.#settings.shared ?? canShare());
-    if (!this.#hasRunner()) await collectIdle();
+    if (this.#runner === undefined && this.#idle?.deref() === undefined) await collectIdle();
     try {
       this.#ensureRunner();
     } catch {
@@ -157,26 +157,13 @@ export class WasmExecutor implements Executor {
     noteIdle(runner.arena);
   }
 
+  /** The runner of the worlds that are open, else of the last ones, unless it was collected. */
   #ensureRunner(): Runner {
-    this.#runner ??= this.#reusedRunner() ?? this.#newRunner();
-    return this.#runner;
-  }
-
-  #hasRunner(): boolean {
-    return this.#runner !== undefined || this.#idle?.deref() !== undefined;
-  }
-
-  /** The runner of the last worlds, unless it was collected. */
-  #reusedRunner(): Runner | undefined {
+    if (this.#runner !== undefined) return this.#runner;
     const arena = this.#idle?.deref();
-    if (arena === undefined) return undefined;
-    noteReuse(arena);
-    return this.#runners.get(arena);
-  }
-
-  #newRunner(): Runner {
-    const runner = new Runner(this.#settings);
-    this.#runners.set(runner.arena, runner);
-    return runner;
+    if (arena !== undefined) noteReuse(arena);
+    this.#runner = (arena && this.#runners.get(arena)) ?? new Runner(this.#settings);
+    this.#runners.set(this.#runner.arena, this.#runner);
+    return this.#runner;
   }
 }
