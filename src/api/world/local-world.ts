@@ -221,11 +221,11 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   readonly #end = closeOnce(async () => {
     this.#state = "closed";
     this.#monitor.admit(`the world "${this.name}" was closed`);
-    this.#stopWatchingRemote();
     this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
+      this.#stopWatchingRemote();
       endMemoryOf(this.session);
       this.#communicators.release();
       await this.session.close();

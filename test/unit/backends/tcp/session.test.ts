@@ -48,6 +48,19 @@ describe("a rank that closes", () => {
     expect(found).toEqual([[2, 2, 2, 2], undefined, [2, 2, 2, 2]]);
   });
 
+  test("ends a call that the close of another rank waits for", async () => {
+    const job = await open(2);
+    const [waiting, ending] = await job.each((comm) => comm.split({ color: 0 }));
+    const call = waiting!.allReduce({ send: waiting!.alloc("int32", 4), op: "sum" });
+    const failed = call.then(undefined, (error) => error);
+    await call.enqueued;
+    const closed = job.comms[0]!.close();
+    await pause(100);
+    await ending!.close();
+    await within(10_000, closed);
+    expect(await failed).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
+  });
+
   test("fails messages to it and from it by name", async () => {
     const job = await open(3);
     await job.each(async (comm) => comm.barrier());
