@@ -2,8 +2,8 @@
 import { existsSync } from "node:fs";
 import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
 import { countText } from "../api/error-text.ts";
-import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
-import { Trace } from "../backends/sim/index.ts";
+import { type Communicator, createWorld, namedReduceOps, UnsupportedError } from "../api/index.ts";
+import { Trace, type TracedMessage } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
@@ -50,7 +50,8 @@ export const command: Command = {
 
 Runs a collective once, or FILE's program (it default-exports \`async (comm) => result\`), on the
 simulation and writes every call and message with its virtual time. The same command gives the
-same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE.
+same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE. More than 262,144
+messages are refused.
 
 ${optionLines(options)}
 ${algorithmFileHelp}
@@ -83,7 +84,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     { what: "--algorithm", path: algorithmFile(parsed.text("algorithm")) },
   ]);
   const write = outputFile("--out", path);
-  const trace = new Trace();
+  const trace = new BoundedTrace((messages) => context.progress(`trace: ${messages} messages`));
   const backend = await namedBackend(await context.backends(), "sim", {
     seed: parsed.integer("seed", 0),
     schedule: scheduleIn(parsed),
@@ -110,6 +111,34 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   };
   await withExitReport("trace", context, work, writeTrace);
   return 0;
+}
+
+/** Messages of a trace, at most: each takes some kilobytes of memory. */
+const maxMessages = 2 ** 18;
+
+/** Messages between two reports of progress. */
+const progressStep = 2 ** 12;
+
+/** A trace that refuses further messages before the memory of the process ends. */
+export class BoundedTrace extends Trace {
+  #messages = 0;
+  readonly #onProgress: (messages: number) => void;
+
+  constructor(onProgress: (messages: number) => void) {
+    super();
+    this.#onProgress = onProgress;
+  }
+
+  override addMessage(message: TracedMessage): number {
+    this.#messages++;
+    if (this.#messages % progressStep === 0) this.#onProgress(this.#messages);
+    if (this.#messages <= maxMessages) return super.addMessage(message);
+    this.clear();
+    throw new UnsupportedError({
+      headline: `trace: found more than ${maxMessages.toLocaleString("en")} messages, the limit`,
+      hint: "trace fewer ranks or fewer calls; twinccl predict has the times of many ranks",
+    });
+  }
 }
 
 function refuseCallOptions(what: string, parsed: TraceOptions): void {

@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { measuredCollectives } from "twinccl/bench";
 import { afterAll, describe, expect, test } from "vitest";
+import { BoundedTrace } from "../../../src/cli/trace.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-trace-"));
@@ -141,5 +142,27 @@ describe("a file", () => {
     expect(status).toBe(1);
     expect(out).toContain("done rank=1");
     expect(err).toContain("late");
+  });
+});
+
+describe("many messages", () => {
+  const message = { ...{ world: 1, generation: 1, comm: "trace", call: 0 }, from: 0, to: 1 };
+  const times = { sendStart: 0, sendEnd: 1, recvStart: 1, recvEnd: 2 };
+  const traced = { ...message, ...times, channel: 0, elements: 1, step: 0 };
+
+  test("are counted on a terminal", async () => {
+    const { status, out, err } = await cli("trace all-reduce --ranks 48", { terminal: true });
+    expect({ status, lines: out.split("\n").length }).toEqual({ status: 0, lines: 4609 });
+    expect(err).toBe("\r\x1b[Ktrace: 4096 messages\r\x1b[K");
+  });
+
+  test("are refused beyond the limit", () => {
+    const trace = new BoundedTrace(() => undefined);
+    for (let at = 0; at < 2 ** 18; at++) trace.addMessage(traced);
+    expect(trace.messages()).toHaveLength(2 ** 18);
+    expect(() => trace.addMessage(traced)).toThrow(
+      "trace: found more than 262,144 messages, the limit\nhint: trace fewer ranks or fewer calls",
+    );
+    expect(trace.messages()).toEqual([]);
   });
 });
