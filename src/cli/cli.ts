@@ -108,11 +108,18 @@ export async function runCli(
     context.err(overallHelp());
     return status.usage;
   }
-  if (name === "version" || name === "--version" || name === "-v") {
+  const isVersion = name === "version" || name === "--version" || name === "-v";
+  const isHelp = name === "help" || name === "--help" || name === "-h";
+  const extra = isVersion ? rest[0] : isHelp ? rest[1] : undefined;
+  if (extra !== undefined) {
+    context.err(`twinccl ${name}: unexpected argument "${extra}"\nsee twinccl --help\n`);
+    return status.usage;
+  }
+  if (isVersion) {
     context.out(`${manifest().version}\n`);
     return status.fine;
   }
-  if (name === "help" || name === "--help" || name === "-h") {
+  if (isHelp) {
     const [about] = rest;
     const row = rowOf(about);
     if (about !== undefined && row === undefined) return unknown(about, context);

@@ -114,6 +114,15 @@ test("help about an unknown command is refused", async () => {
   expect(err).toMatch(/unknown command "lauch".*\nhint: use twinccl launch\n/);
 });
 
+test.each(["help run extra", "--help run extra", "--version extra", "version extra"])(
+  "%s: a further word is refused",
+  async (line) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(': unexpected argument "extra"\nsee twinccl --help\n');
+  },
+);
+
 test("an output path that cannot be written is refused before the work, and a file stays unchanged", async () => {
   const folder = mkdtempSync(join(tmpdir(), "twinccl-out-"));
   try {
