@@ -5,6 +5,7 @@
  * default where no algorithm is chosen and no plan of NCCL is followed.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import type { Algorithm } from "./algorithm.ts";
 import { bruckAllGather } from "./all-gather/bruck.ts";
 import { ringAllGather } from "./all-gather/ring.ts";
@@ -63,12 +64,18 @@ export const builtCollectives: readonly SpecifiedCollective[] = Object.keys(
   catalogue,
 ) as SpecifiedCollective[];
 
-/** All algorithms of a collective, the default first. */
+/**
+ * All algorithms of a collective, the default first.
+ *
+ * @throws InvalidArgumentError for a collective that the catalogue lacks.
+ */
 export function algorithmsOf(collective: SpecifiedCollective): readonly Algorithm[] {
-  return Object.values(catalogue[collective]);
+  if (Object.hasOwn(catalogue, collective)) return Object.values(catalogue[collective]);
+  const needed = `one of ${builtCollectives.join(", ")}`;
+  throw invalid("catalogue", "collective", textOf(collective), needed);
 }
 
-/** The algorithm of that name; the default without one; `undefined` for a name that the catalogue lacks. */
+/** The algorithm of that name; the default without one; `undefined` for a name that the catalogue lacks. Throws as `algorithmsOf`. */
 export function findAlgorithm(
   collective: SpecifiedCollective,
   name: string | undefined,

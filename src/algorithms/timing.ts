@@ -14,7 +14,7 @@ import type { LinkModel, Timing } from "./engine/model.ts";
 import { runRecurrence } from "./engine/recurrence.ts";
 import { lanesOfProgram, type Traffic, trafficOf } from "./engine/traffic.ts";
 import type { Layout } from "./layout.ts";
-import type { Program } from "./program.ts";
+import { assertProgram, type Program } from "./program.ts";
 
 /** Evaluates a program from the ranks' starting times; `onMessage` gets every message, in the order of reception. */
 export function evaluate(
@@ -38,6 +38,7 @@ const trafficCache = new WeakMap<Program, WeakMap<object, Traffic>>();
 function cachedTraffic(program: Program, layout: Layout | undefined): Traffic {
   let layouts = trafficCache.get(program);
   if (layouts === undefined) {
+    assertProgram("evaluate", program);
     layouts = new WeakMap();
     trafficCache.set(program, layouts);
   }

@@ -2,9 +2,12 @@
 import { InvalidArgumentError } from "twinccl";
 import {
   type Algorithm,
+  algorithmsOf,
   briefLane,
   buildProgram,
+  evaluate,
   execute,
+  findAlgorithm,
   findDeadlock,
   fuse,
   lanesOfProgram,
@@ -20,6 +23,7 @@ import {
 import { describe, expect, test } from "vitest";
 
 const ofPrograms: Readonly<Record<string, (program: Program) => unknown>> = {
+  evaluate: (program) => evaluate(program, undefined, [], undefined as never),
   execute: (program) => execute(program, false),
   findDeadlock: (program) => findDeadlock(program, 1),
   fuse,
@@ -51,3 +55,14 @@ describe.each([
     }
   });
 });
+
+test.each(Object.entries({ algorithmsOf, findAlgorithm }))(
+  "a collective that the catalogue lacks is refused by %s",
+  (_, find) => {
+    for (const wrong of [undefined, null, 3, "all-reduce", "constructor", {}]) {
+      const run = (): unknown => find(wrong as never, undefined);
+      expect(run).toThrow(InvalidArgumentError);
+      expect(run).toThrow(/^catalogue: collective: found .*, needs one of allReduce, reduce, /);
+    }
+  },
+);
