@@ -70,6 +70,7 @@ const kinds: OptionKinds<BenchOptions> = {
 export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
   const { ranks, roots = [0], iterations = 20, rounds = 1, warmup = 5 } = options;
+  const { spread = 0.5, mode = "eager" } = options;
   assertCount("ranks", ranks, 1);
   assertCount("iterations", iterations, 1);
   assertCount("rounds", rounds, 1);
@@ -78,10 +79,10 @@ export function assertBenchOptions(options: BenchOptions): void {
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {
     throw invalid("bench", "seed", textOf(options.seed), "an integer");
   }
-  assertSpread(options.spread ?? 0.5);
+  assertSpread(spread);
   assertAmong("dtypes", options.dtypes ?? [], dtypes);
   assertAmong("ops", options.ops ?? [], namedReduceOps);
-  assertAmong("mode", [options.mode ?? "eager"], ["eager", "graph"]);
+  assertAmong("mode", [mode], ["eager", "graph"]);
 }
 
 function assertCount(field: string, value: number, least: number, most = 2 ** 31): void {

@@ -44,22 +44,24 @@ export function sizeText(bytes: number): string {
 export function sweepSizes(sweep: SizeSweep): number[] {
   const kinds = { min: true, max: true, factor: true, step: true } as const;
   assertOptions<SizeSweep>("bench", sweep, kinds, { path: "sizes" });
-  const { min, max, factor, step } = sweep;
+  const { min, max, factor, step = 0 } = sweep;
   check("min", Number.isSafeInteger(min) && min >= 0, min, "bytes of at least 0");
   check("max", Number.isSafeInteger(max) && max >= min, max, `bytes of at least ${min}`);
   if (min === max) return [min];
   if (factor !== undefined) {
-    check("factor", factor >= 1.01 && factor < Infinity, factor, "a number above 1");
+    check("factor", Number.isFinite(factor) && factor >= 1.01, factor, "a number above 1");
     check("min", min >= 1, min, "bytes of at least 1, to be multiplied");
-  } else check("step", step !== undefined && step >= 1, step, "a step or a factor");
-  const steps = factor === undefined ? Math.floor((max - min) / (step ?? 1)) : 0;
+  } else {
+    const isStep = Number.isSafeInteger(step) && step >= 1;
+    check("step", isStep, sweep.step, "a step of whole bytes, or a factor");
+  }
+  const steps = factor === undefined ? Math.floor((max - min) / step) : 0;
   check("step", steps < maxSizes, step, `steps that make at most ${maxSizes} sizes`);
   const sizes: number[] = [];
   for (let size = min; size <= max; ) {
     sizes.push(size);
     // A factor close to 1 must still increase the size.
-    size =
-      factor === undefined ? size + (step ?? 1) : Math.max(size + 1, Math.floor(size * factor));
+    size = factor === undefined ? size + step : Math.max(size + 1, Math.floor(size * factor));
   }
   return sizes;
 }

@@ -2,7 +2,7 @@
 
 import { InvalidArgumentError } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
-import { textOf } from "../api/option-kinds.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { mixedBits } from "./values.ts";
 
 /** Row i holds the elements that rank i sends to each rank. */
@@ -20,7 +20,7 @@ export function skewedTraffic(
   spread: number,
   seed: number,
 ): TrafficMatrix {
-  assertSpread(spread);
+  assertTraffic(elements, ranks, spread);
   const shares = Array.from({ length: ranks }, (_, from) =>
     Array.from({ length: ranks }, (_, to) => shareOf(from * ranks + to, spread, seed)),
   );
@@ -35,7 +35,7 @@ export function skewedCounts(
   spread: number,
   seed: number,
 ): readonly number[] {
-  assertSpread(spread);
+  assertTraffic(elements, ranks, spread);
   const shares = Array.from({ length: ranks }, (_, rank) => shareOf(rank, spread, seed));
   const unit = elements / shares.reduce((total, share) => total + share, 0);
   return roundedRow(shares, 0, unit);
@@ -58,11 +58,22 @@ function shareOf(block: number, spread: number, seed: number): number {
 
 /** Refuses values that are not between 0 and 1. */
 export function assertSpread(spread: number): void {
-  if (spread >= 0 && spread <= 1) return;
+  if (Number.isFinite(spread) && spread >= 0 && spread <= 1) return;
   throw new InvalidArgumentError(
     { headline: `spread: found ${textOf(spread)}, needs a number from 0 to 1` },
     { field: "spread" },
   );
+}
+
+function assertTraffic(elements: number, ranks: number, spread: number): void {
+  assertSpread(spread);
+  const refuse = (field: string, value: number, needed: string): never => {
+    throw invalid("traffic", field, textOf(value), needed);
+  };
+  if (!Number.isSafeInteger(ranks) || ranks < 1) refuse("ranks", ranks, "an integer of at least 1");
+  if (!Number.isSafeInteger(elements) || elements < 0) {
+    refuse("elements", elements, "an integer of at least 0");
+  }
 }
 
 /**

@@ -301,6 +301,8 @@ describe("refuses", () => {
     ["no round", { rounds: 0 }],
     ["null rounds", { rounds: null as never }],
     ["null warm-up calls", { warmup: null as never }],
+    ["a null mode", { mode: null as never }],
+    ["a null spread", { spread: null as never }],
     ["a root that is no rank", { roots: [3] }],
     ["sizes that hold no element", { sizes: { min: 1, max: 3, step: 1 } }],
     ["an endless sweep", { sizes: { min: 8, max: 16, factor: 1 } }],

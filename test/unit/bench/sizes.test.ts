@@ -54,6 +54,11 @@ describe("sweepSizes", () => {
     { min: 0, max: 16, factor: 2 },
     { min: Number.NaN, max: 16, factor: 2 },
     { min: 1, max: 2 ** 24, step: 1 },
+    { min: 8, max: 64, step: "2" as never },
+    { min: 8, max: 64, step: 1.5 },
+    { min: 8, max: 64, step: true as never },
+    { min: 8, max: 64, factor: "2" as never },
+    { min: 8, max: 64, factor: 2n as never },
   ])("refuses %o", (sweep) => {
     expect(() => sweepSizes(sweep)).toThrow(InvalidArgumentError);
   });

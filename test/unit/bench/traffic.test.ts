@@ -30,9 +30,20 @@ describe("skewedTraffic", () => {
       }
     }
   });
-  test.each([-0.1, 1.1, Number.NaN])("refuses a spread of %d", (spread) => {
-    expect(() => skewedTraffic(8, 2, spread, 0)).toThrow(InvalidArgumentError);
-    expect(() => skewedCounts(8, 2, spread, 0)).toThrow(InvalidArgumentError);
+  test.each([-0.1, 1.1, Number.NaN, null, "0.5", []])("refuses a spread of %j", (spread) => {
+    expect(() => skewedTraffic(8, 2, spread as never, 0)).toThrow(InvalidArgumentError);
+    expect(() => skewedCounts(8, 2, spread as never, 0)).toThrow(InvalidArgumentError);
+  });
+  test.each([
+    ["elements", -5, 2],
+    ["elements", Number.NaN, 2],
+    ["ranks", 8, 0],
+    ["ranks", 8, 2.5],
+  ] as const)("refuses %s: %d elements of %d ranks", (field, elements, ranks) => {
+    for (const counts of [skewedTraffic, skewedCounts]) {
+      const fault = expect.objectContaining({ code: "ERR_COMM_ARG", field });
+      expect(() => counts(elements, ranks, 0, 0)).toThrow(fault);
+    }
   });
 });
 
