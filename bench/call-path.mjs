@@ -8,6 +8,7 @@ import { build, isStale } from "../tools/build.mjs";
 import { oneOf, options } from "../tools/options.mjs";
 
 const program = fileURLToPath(new URL("call-path/program.mjs", import.meta.url));
+const quiet = ["--disable-warning=DEP0205"];
 const backends = {
   sim: "4 simulated ranks, cpu(), from the call of the last rank until a rank goes on",
   nccl: "one rank over a library that does nothing, until the program goes on",
@@ -16,7 +17,8 @@ const backends = {
 
 /** For each kind of call: its entries in order, and the index of the one in which data moves (-1: in none). */
 export function callPaths(backend) {
-  const { status, stdout } = spawnSync(process.execPath, [program, backend], {
+  // Node.js 26 warns of the only module hooks that Node.js 20 has.
+  const { status, stdout } = spawnSync(process.execPath, [...quiet, program, backend], {
     encoding: "utf8",
     maxBuffer: 2 ** 28,
     stdio: ["ignore", "pipe", "inherit"],

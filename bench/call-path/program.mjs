@@ -34,7 +34,8 @@ function startPeer() {
   Object.assign(process.env, of(0));
   const stdio = ["ignore", "ignore", "inherit"];
   const env = { ...process.env, ...of(1) };
-  spawn(process.execPath, [fileURLToPath(import.meta.url), "tcp"], { env, stdio });
+  const args = [...process.execArgv, fileURLToPath(import.meta.url), "tcp"];
+  spawn(process.execPath, args, { env, stdio });
   return () => rmSync(folder, { recursive: true, force: true });
 }
 

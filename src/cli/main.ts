@@ -17,21 +17,26 @@ for (const stream of [standardOutput, process.stderr]) {
   });
 }
 
-process.exitCode = await runCli(process.argv.slice(2), {
-  out: (text) => standardOutput.write(text),
-  err: (text) => process.stderr.write(text),
-  // A dumb terminal cannot erase a line.
-  terminal: process.stderr.isTTY === true && process.env["TERM"] !== "dumb",
-  columns: () => process.stderr.columns,
-  backends: async () => (await import("./backends.ts")).backends,
-  main: fileURLToPath(import.meta.url),
-  reserveOutput,
-});
+async function main(): Promise<void> {
+  process.exitCode = await runCli(process.argv.slice(2), {
+    out: (text) => standardOutput.write(text),
+    err: (text) => process.stderr.write(text),
+    // A dumb terminal cannot erase a line.
+    terminal: process.stderr.isTTY === true && process.env["TERM"] !== "dumb",
+    columns: () => process.stderr.columns,
+    backends: async () => (await import("./backends.ts")).backends,
+    main: fileURLToPath(import.meta.url),
+    reserveOutput,
+  });
 
-// What a failed program left open keeps no process, and a failed rank ends before the ranks that fail by its end.
-if (process.exitCode !== 0) {
-  for (const stream of [standardOutput, process.stderr]) {
-    await new Promise((resolve) => stream.write("", resolve));
+  // What a failed program left open keeps no process, and a failed rank ends before the ranks that fail by its end.
+  if (process.exitCode !== 0) {
+    for (const stream of [standardOutput, process.stderr]) {
+      await new Promise((resolve) => stream.write("", resolve));
+    }
+    process.exit();
   }
-  process.exit();
 }
+
+// A top-level `await` that a program leaves open would be a warning of Node.js, with another status.
+void main();
