@@ -139,7 +139,20 @@ const special = (project: MakeProject): Record<string, Project[] | undefined> =>
   programs: [project("programs", ["test/programs"], { testTimeout: 600_000 })],
 });
 
+/**
+ * Variables of a shell that would change what the tests' own processes do: launchers of clusters would make them ranks of another
+ * job, and Node.js would colour the numbers that they print.
+ */
+const foreign =
+  /^(SLURM_|OMPI_|PMIX?_|TORCHELASTIC_|((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|FORCE_COLOR)$)/;
+
 export default defineConfig(({ mode }): ViteUserConfig => {
+  for (const name of Object.keys(process.env)) {
+    // On GPUs the variables of NCCL are those of the machine; elsewhere they would change the tests' plans.
+    const isForeign = foreign.test(name) || (mode !== "gpu" && name.startsWith("NCCL_"));
+    if (isForeign) Reflect.deleteProperty(process.env, name);
+  }
+
   const isAll = mode !== "test";
   const excluded = mode === "rest" ? sameInAll() : isAll ? [] : ["**/*.long.test.ts"];
 
