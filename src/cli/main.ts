@@ -17,7 +17,14 @@ for (const stream of [standardOutput, process.stderr]) {
   });
 }
 
+/** Exit status of a command that is not over when nothing is left to wait for: that of Node.js for an open top-level `await`. */
+const unfinished = 13;
+
 async function main(): Promise<void> {
+  const onExit = (status: number): void => {
+    if (status === 0) process.exitCode = unfinished;
+  };
+  process.once("exit", onExit);
   process.exitCode = await runCli(process.argv.slice(2), {
     out: (text) => standardOutput.write(text),
     err: (text) => process.stderr.write(text),
@@ -28,6 +35,7 @@ async function main(): Promise<void> {
     main: fileURLToPath(import.meta.url),
     reserveOutput,
   });
+  process.removeListener("exit", onExit);
 
   // What a failed program left open keeps no process, and a failed rank ends before the ranks that fail by its end.
   if (process.exitCode !== 0) {
@@ -38,5 +46,5 @@ async function main(): Promise<void> {
   }
 }
 
-// A top-level `await` that a program leaves open would be a warning of Node.js, with another status.
+// Node.js would warn of an open top-level `await`, with lines of this file.
 void main();

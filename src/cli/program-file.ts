@@ -42,6 +42,12 @@ export async function importFile(
   const before = option === undefined ? "" : `${option}: `;
   assertFile(path, option);
   const url = pathToFileURL(resolve(path)).href;
+  // A file may end the process, or wait for ever: no code of the command runs behind that.
+  const onExit = (status: number): void => {
+    process.exitCode = status === 0 ? 1 : status;
+    process.stderr.write(`twinccl: ${before}${path}: the process ended before it was loaded\n`);
+  };
+  process.once("exit", onExit);
   try {
     return await import(url);
   } catch (error) {
@@ -53,6 +59,8 @@ export async function importFile(
       throw new UsageError(`${before}${path}: ${reason}`);
     }
     throw error;
+  } finally {
+    process.removeListener("exit", onExit);
   }
 }
 

@@ -224,6 +224,20 @@ describe.each([
 });
 
 test.each([
+  ["ends the process", "process.exit(0);"],
+  ["waits for ever", "await new Promise(() => {});"],
+])("explain of an algorithm whose file %s fails by its name", (_, text) => {
+  const path = join(folder, "early-algorithm.mjs");
+  writeFileSync(path, `${text} export default () => 0;`);
+  const found = run("explain", "all-reduce", "--algorithm", path);
+  expect(found).toMatchObject({
+    status: 1,
+    stdout: "",
+    stderr: `twinccl: --algorithm: ${path}: the process ended before it was loaded\n`,
+  });
+});
+
+test.each([
   ["bad.mjs", "export default async (comm) => {\n  const a = ;\n};\n", "2: Unexpected token ';'\n"],
   ["end.mjs", "export default (", "1: Unexpected end of input\n"],
   ["cut.mjs", "export default async (comm) => {\n", "2: Unexpected end of input\n"],
