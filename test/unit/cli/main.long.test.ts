@@ -226,7 +226,7 @@ describe.each([
 test.each([
   ["ends the process", "process.exit(0);"],
   ["waits for ever", "await new Promise(() => {});"],
-])("explain of an algorithm whose file %s fails by its name", (_, text) => {
+])("an algorithm file that %s is refused by its name", (_, text) => {
   const path = join(folder, "early-algorithm.mjs");
   writeFileSync(path, `${text} export default () => 0;`);
   const found = run("explain", "all-reduce", "--algorithm", path);
