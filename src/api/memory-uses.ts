@@ -9,10 +9,10 @@ import type { Memory } from "./memory.ts";
 import { partitionPoint } from "./partition-point.ts";
 
 /**
- * True for a buffer that begins behind those before it in its memory, where `ends` has the last end of each; its own is noted.
+ * Adds a buffer to the last `ends` in each memory; false where it does not begin behind those before it, and may overlap one.
  * Finds buffers apart without an index: the parts of a buffer that a loop takes, or buffers of their own.
  */
-export function isBehind(ends: Map<Memory, number>, buffer: DeviceBuffer): boolean {
+export function addBehind(ends: Map<Memory, number>, buffer: DeviceBuffer): boolean {
   const { byteOffset, byteLength } = buffer;
   if (byteLength === 0) return true;
   const memory = memoryOf(buffer);

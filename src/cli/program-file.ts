@@ -44,7 +44,8 @@ export async function importFile(
   const url = pathToFileURL(resolve(path)).href;
   // A file may end the process, or wait for ever: no code of the command runs behind that.
   const onExit = (status: number): void => {
-    process.exitCode = status === 0 ? 1 : status;
+    if (status === closedPipeStatus) return;
+    process.exitCode = 1;
     process.stderr.write(`twinccl: ${before}${path}: the process ended before it was loaded\n`);
   };
   process.once("exit", onExit);

@@ -8,7 +8,7 @@ import {
   type DeviceBuffer,
   overlapBytes,
 } from "../../src/api/buffer.ts";
-import { isBehind, MemoryUses } from "../../src/api/memory-uses.ts";
+import { addBehind, MemoryUses } from "../../src/api/memory-uses.ts";
 import { holds } from "../support/seed.ts";
 
 /** Memory of 16 bytes: at a place of one of two devices that others may share, where it was adopted. */
@@ -52,7 +52,7 @@ test("a buffer counts as shared when another user's buffer overlaps it", async (
       const index = new MemoryUses();
       for (const { buffer, user } of uses) index.add(buffer, user);
       const ends = new Map<Memory, number>();
-      const areApart = uses.every(({ buffer }) => isBehind(ends, buffer));
+      const areApart = uses.every(({ buffer }) => addBehind(ends, buffer));
       for (const one of uses) {
         const isShared = uses.some(
           (other) => other.user !== one.user && overlapBytes(one.buffer, other.buffer) > 0,

@@ -19,7 +19,7 @@ import {
   type SignatureField,
 } from "../ledger/posting.ts";
 import type { Memory } from "../memory.ts";
-import { isBehind, MemoryUses } from "../memory-uses.ts";
+import { addBehind, MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
 import { sum } from "../sums.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
@@ -173,8 +173,8 @@ function areAscending(calls: readonly CollectedCall[]): boolean {
   for (const { prepared } of calls) {
     if (!("transfers" in prepared)) continue;
     const { send, recv } = prepared.call;
-    if (send !== undefined && !isBehind(ends, send)) return false;
-    if (recv !== undefined && !isBehind(ends, recv)) return false;
+    if (send !== undefined && !addBehind(ends, send)) return false;
+    if (recv !== undefined && !addBehind(ends, recv)) return false;
   }
   return true;
 }

@@ -225,6 +225,7 @@ describe.each([
 
 test.each([
   ["ends the process", "process.exit(0);"],
+  ["ends the process with a status", "process.exit(3);"],
   ["waits for ever", "await new Promise(() => {});"],
 ])("an algorithm file that %s is refused by its name", (_, text) => {
   const path = join(folder, "early-algorithm.mjs");
