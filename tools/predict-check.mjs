@@ -12,7 +12,7 @@ import {
   calibrated,
   calibrationFiles,
   fittedMeasurements,
-  fittedOddFile,
+  fittedOddFiles,
   oddSizes,
   oddSizesFiles,
   otherFiles,
@@ -88,7 +88,7 @@ function leftOut(isOut) {
 
 /** The measurements at sizes that are powers of two, which the tables of collectives and ways of calling hold. */
 const atPowers = (residuals) =>
-  residuals.filter(({ measurement }) => measurement.source !== fittedOddFile);
+  residuals.filter(({ measurement }) => !fittedOddFiles.includes(measurement.source));
 
 const allInFit = residualsOf(profile, fitted);
 const inFit = atPowers(allInFit);
@@ -389,9 +389,9 @@ difference of the two runs: one machine does not repeat its calls one by one wit
 ${calibratedTable()}
 ### Odd sizes
 
-Recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of them with misaligned blocks. Those of one machine are in the fit
-(\`${fittedOddFile}\`), the others of no fit (${filesText(oddSizesFiles)}). Symmetric all-gathers of misaligned blocks are
-left out: \`wordUs\` comes from them.
+Recorded calls of 48 B to 413 MB, half of them with misaligned blocks. Those of ${fittedOddFiles.map((name) => `\`${name}\``).join(" and ")} are in
+the fit, the others of no fit (${filesText(oddSizesFiles)}). The fourth H200 have sizes about those
+of a GPU's cache, and 16-bit types.
 
 ${oddTable()}
 ### Recorded messages

@@ -27,6 +27,8 @@ const rows = [
   ["messages: `messageRate`", free, ["exchange.messageRate"]],
   ["messages: `portRate`", free, ["exchange.portRate"]],
   ["symmetric: `loadUs`", none, ["symmetric.loadUs"]],
+  ["symmetric reduce-scatter: `missUs`", none, ["symmetric.missUs"]],
+  ["symmetric all-gather: `wordUs`", none, ["symmetric.allGather.wordUs"]],
   ["symmetric all-gather: `crowdPs`", none, ["symmetric.allGather.crowdPs"]],
   ["symmetric LL: `passUs`", none, ["symmetric.low.passUs"]],
 ];

@@ -24,7 +24,7 @@ const collectives = {
 /** Collectives with a count that is the whole buffer's. */
 const whole = new Set(["allReduce", "broadcast"]);
 
-const dtype = "float32";
+const usualDtype = "float32";
 
 /** The lines of nccl-tests. Its blocks are whole 16 bytes; a line without a block means nothing. */
 function testsOf(text) {
@@ -34,6 +34,7 @@ function testsOf(text) {
     if (name !== undefined) {
       const [algorithm, protocol] = choice.split(" ");
       const forced = choice === "default" ? undefined : { algorithm, protocol };
+      const dtype = usualDtype;
       section = { collective: collectives[name], ranks: Number(ranks), dtype, forced };
     }
     const [, size, us] = /^(\d+) ([\d.]+)$/.exec(line) ?? [];
@@ -72,8 +73,8 @@ const warmedFile = "gpu-h200x2.json";
 /** The calls that decide twinccl's own part of an awaited one. */
 const isOwnPart = ({ mode, source }) => mode.awaited && source === warmedFile;
 
-/** The file of recorded calls at sizes that are no powers of two of which numbers come, on 2, 3 and 4 GPUs. */
-export const fittedOddFile = "odd-sizes-h200x4.json";
+/** Recorded calls at sizes that are no powers of two of which numbers come: on 2, 3 and 4 GPUs, and misaligned in symmetric memory on 2. */
+export const fittedOddFiles = ["odd-sizes-h200x4.json", "misaligned-symmetric-h200x2.json"];
 
 /**
  * The measurements that the profile is fitted to: of nccl-tests, of calls at odd sizes, of the C++ loop of the comparison, and awaited
@@ -81,7 +82,7 @@ export const fittedOddFile = "odd-sizes-h200x4.json";
  */
 export function fittedMeasurements() {
   const tests = testsOf(readFileSync(join(results, testsFile), "utf8"));
-  const odd = oddSizes(fittedOddFile).map((each) => ({ ...each, weight: weightOf(each) }));
+  const odd = fittedOddFiles.flatMap(oddSizes).map((each) => ({ ...each, weight: weightOf(each) }));
   const awaited = comparedOf("twinccl").filter(isOwnPart);
   return [...tests, ...odd, ...comparedOf("native"), ...awaited];
 }
@@ -116,32 +117,19 @@ export function repeatedMeasurements(file, peer) {
 const callOf = ({ collective, ranks, count, dtype, forced, mode }) =>
   JSON.stringify([collective, ranks, count, dtype, forced, Object.entries(mode).sort()]);
 
-/** The file with misaligned blocks in symmetric memory. */
-const gathersFile = "odd-sizes-h200x2.json";
-
-/** The calls that `wordUs` comes from; the fit has no measurement that depends on it. */
-const isGatherOfWords = ({ collective, count, mode, source }) =>
-  source === gathersFile &&
-  mode.memory === "symmetric" &&
-  collective === "allGather" &&
-  count % 4 !== 0;
-
 /** Recorded calls at such sizes of which no fit uses anything, by GPU. */
 export const oddSizesFiles = {
   "other H200": "odd-sizes-h200x4-later.json",
-  "third H200": gathersFile,
+  "third H200": "odd-sizes-h200x2.json",
+  "fourth H200": "cache-sizes-h200x2.json",
   H100: "odd-sizes-h100x4.json",
 };
 
-/** Those of a file from which no number comes. */
+/** The calls of such a file. */
 export function oddSizes(file) {
-  return recordedCalls(file).filter((each) => !isGatherOfWords(each));
-}
-
-function recordedCalls(file) {
   const { runs } = JSON.parse(read(file).text);
   return runs.flatMap(({ ranks, rows }) =>
-    rows.map(({ collective, count, memory, forced, us }) => {
+    rows.map(({ collective, count, dtype = usualDtype, memory, forced, us }) => {
       const [algorithm, protocol] = forced ?? [];
       const mode = { launch: "graph", memory, processes: "each", awaited: false };
       const found = { collective, ranks, count, dtype, mode, us, source: file, weight: 1 };
@@ -183,7 +171,7 @@ export function profileOrigin() {
     name: machine,
     machine: "8 x NVIDIA H200, NVSwitch",
     ...{ topology: machine, nccl, date, commit: commit.slice(0, 7) },
-    sources: [testsFile, fittedOddFile, ...comparisons().map(({ name }) => name)],
+    sources: [testsFile, ...fittedOddFiles, ...comparisons().map(({ name }) => name)],
     mode: { launch: "graph", memory: "registered", processes: "each", awaited: false },
   };
 }

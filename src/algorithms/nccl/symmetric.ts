@@ -193,9 +193,8 @@ export function loadsOf(call: DirectCall): number {
   return loads;
 }
 
-/** Times that a warp of a direct all-gather waits for words or elements of its own block, where no packs of 16 bytes line up. */
-export function wordLoadsOf(call: DirectCall): number {
-  if (movesPacks(call)) return 0;
+/** Rounds of a warp of a direct kernel, one after another: each begins with loads of its rank's own buffer. */
+export function warpRounds(call: DirectCall): number {
   const { stages, runs } = roundsOf(call);
   return stages.reduce((all, rounds) => all + rounds, runs);
 }

@@ -9,10 +9,14 @@ import { bytesOf } from "../../../api/dtype.ts";
 import { modelBytes, threadThreshold } from "../choice.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
-import { chooseSymmetric, loadsOf, movesPacks, wordLoadsOf } from "../symmetric.ts";
+import { chooseSymmetric, loadsOf, movesPacks, warpRounds } from "../symmetric.ts";
 
 /** Multiples of these bytes move in one load or store. */
 export const packBytes = 16;
+
+/** Bytes of a buffer that a GPU's cache of 50 MB keeps from one call to the next, and those of which it keeps nothing. */
+const cachedBytes = 25e6;
+const evictedBytes = 37.5e6;
 
 /** Threads of a block that move data, at the most and at the least. */
 export const mostThreads = 512;
@@ -58,6 +62,8 @@ export interface SymmetricCall {
   readonly bytes: number;
   /** Times that a warp of a direct kernel waits for loads from other ranks; of an all-gather, for words of its own block. */
   readonly loads: number;
+  /** Rounds of a warp of a direct reduce-scatter whose loads miss the cache of the GPU. */
+  readonly misses: number;
   /** False for a direct kernel that moves words or elements in place of packs of 16 bytes. */
   readonly movesPacks: boolean;
   /** True for a direct all-gather in place, which stores nothing on its own rank. */
@@ -155,14 +161,25 @@ function symmetricCall(
   const bytes = count * bytesOf(dtype);
   const skipsOwnRank = collective === "allGather" && kernel !== "LL" && place.inPlace === true;
   const call = { kind: "symmetric", collective, kernel, ranks, blocks, skipsOwnRank } as const;
-  if (kernel === "LL") return { ...call, bytes, loads: 0, movesPacks: true };
+  if (kernel === "LL") return { ...call, bytes, loads: 0, misses: 0, movesPacks: true };
   // An all-gather copies bytes.
   const elementBytes = collective === "allGather" ? 1 : bytesOf(dtype);
   const direct = { collective, ranks, blocks, bytes, place, elementBytes };
   const facts = { ...call, movesPacks: movesPacks(direct) };
-  if (collective === "allGather") return { ...facts, bytes, loads: wordLoadsOf(direct) };
-  const own = collective === "allReduce" ? bytes / ranks : bytes;
-  return { ...facts, bytes: own, loads: loadsOf(direct) };
+  const rounds = warpRounds(direct);
+  if (collective === "allGather") {
+    return { ...facts, bytes, loads: facts.movesPacks ? 0 : rounds, misses: 0 };
+  }
+  if (collective === "allReduce") {
+    return { ...facts, bytes: bytes / ranks, loads: loadsOf(direct), misses: 0 };
+  }
+  const misses = rounds * evictedShare(ranks * bytes);
+  return { ...facts, bytes, loads: loadsOf(direct), misses };
+}
+
+/** The share of a buffer that the cache of a GPU loses before the next call. */
+function evictedShare(bytes: number): number {
+  return Math.min(1, Math.max(0, (bytes - cachedBytes) / (evictedBytes - cachedBytes)));
 }
 
 function channelCall(plan: ChannelPlan): ChannelCall {

@@ -427,7 +427,7 @@ export function messageTimes(
 }
 
 function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
-  const { collective, kernel, ranks, blocks, bytes, loads } = call;
+  const { collective, kernel, ranks, blocks, bytes, loads, misses } = call;
   if (kernel === "LL") {
     const { startUs, rankPs, passUs } = symmetric.low;
     const own = bytes / blocks;
@@ -443,5 +443,6 @@ function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
     return startUs + wordUs * loads + stored / blocks / thousand ** 2;
   }
   const { startUs, peerPs } = symmetric[collective];
-  return startUs + symmetric.loadUs * loads + (bytes * peerPs * peers) / blocks / thousand ** 2;
+  const waited = symmetric.loadUs * loads + symmetric.missUs * misses;
+  return startUs + waited + (bytes * peerPs * peers) / blocks / thousand ** 2;
 }

@@ -138,6 +138,8 @@ export interface ModelNumbers {
     readonly low: LowSymmetricNumbers;
     /** Each time that a warp of a direct kernel waits for loads from other ranks. */
     readonly loadUs: number;
+    /** More for each round of a warp of a direct reduce-scatter whose loads miss the GPU's cache. */
+    readonly missUs: number;
     readonly allReduce: SymmetricNumbers;
     readonly reduceScatter: SymmetricNumbers;
     readonly allGather: SymmetricStores;

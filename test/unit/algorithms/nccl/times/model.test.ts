@@ -626,11 +626,12 @@ describe("blocks of symmetric memory that begin at no multiple of 16", () => {
   const count = 2 ** 23;
   /** Four times the rounds of 9 blocks of 16 warps, of 512 bytes each: those of 2,048 bytes fall out. */
   const rounds = Math.round((4 * count) / (9 * 16 * 512));
-  const { loadUs, allGather } = profile.numbers.symmetric;
+  const { loadUs, missUs, allGather } = profile.numbers.symmetric;
 
   test("are loaded from other ranks word by word: a warp waits four times as often", () => {
     const [packs, words] = [count, count + 1].map((each) => timeOfCount("reduceScatter", each));
-    expect((words as number) - (packs as number)).toBeCloseTo(loadUs * rounds * 0.75, -1);
+    const waited = (loadUs + missUs) * rounds * 0.75;
+    expect((words as number) - (packs as number)).toBeCloseTo(waited, -1);
   });
 
   test("are loaded by an all-gather from its own rank", () => {
@@ -641,6 +642,38 @@ describe("blocks of symmetric memory that begin at no multiple of 16", () => {
   test("do not exist in an all-reduce", () => {
     const reduced = (each: number): number => us({ ranks: 2, count: each, mode });
     expect(reduced(count + 1)).toBeCloseTo(reduced(count), -1);
+  });
+});
+
+describe("a reduce-scatter in symmetric memory", () => {
+  const { missUs, ...rest } = profile.numbers.symmetric;
+  const numbers = { ...profile.numbers, symmetric: { ...rest, missUs: 0 } };
+  /** Microseconds that a call of these bytes in all takes longer for a cache that does not hold them. */
+  const missesUs = (ranks: number, bytes: number): number => {
+    const count = 4 * Math.round(bytes / ranks / 16);
+    const mode = { memory: "symmetric" } as const;
+    const call = { collective: "reduceScatter", ranks, count, dtype: "float32", mode } as const;
+    return timeOf(profile, call).us - timeOf({ ...profile, numbers }, call).us;
+  };
+
+  test("misses no load of 25 MB, and each first load of a round from 37.5 MB on", () => {
+    expect(missesUs(2, 24.9e6)).toBe(0);
+    for (const [ranks, blocks] of [
+      [2, 9],
+      [3, 9],
+      [8, 9],
+    ] as const) {
+      const rounds = 300e6 / ranks / (blocks * 16 * 2048);
+      expect(missesUs(ranks, 300e6) / (missUs * rounds)).toBeCloseTo(1, 1);
+    }
+  });
+
+  test("misses more of them evenly between", () => {
+    const shares = [28e6, 31.25e6, 34.5e6].map((bytes) => missesUs(2, bytes) / bytes);
+    const whole = missesUs(2, 100e6) / 100e6;
+    for (const [i, share] of [0.24, 0.5, 0.76].entries()) {
+      expect((shares[i] as number) / whole).toBeCloseTo(share, 1);
+    }
   });
 });
 
