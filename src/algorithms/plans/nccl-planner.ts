@@ -85,6 +85,7 @@ export class NcclPlanner {
     const plan = new NcclCallPlan(
       planCall({ ...request, root: root < 0 ? undefined : root }),
       library.wheel,
+      symmetric !== undefined,
     );
     const oldest = this.#plans.keys().next();
     if (this.#plans.size >= maxPlans && !oldest.done) this.#plans.delete(oldest.value);
@@ -102,13 +103,15 @@ class NcclCallPlan implements Plan {
   readonly cost = undefined;
   readonly facts: NcclPlan;
   readonly #wheel: string | undefined;
+  readonly #isSymmetric: boolean;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
   #layout: Layout | undefined;
 
-  constructor(plan: NcclPlan, wheel: string | undefined) {
+  constructor(plan: NcclPlan, wheel: string | undefined, isSymmetric: boolean) {
     this.facts = plan;
     this.#wheel = wheel;
+    this.#isSymmetric = isSymmetric;
     this.name = programName(plan);
     this.protocol = plan.protocol;
     this.ranks = plan.ranks;
@@ -118,11 +121,14 @@ class NcclCallPlan implements Plan {
   // Texts are for explanations and errors, so most plans need none of them.
 
   get summary(): string {
-    const { version, topology, channels } = this.facts;
+    const { version, topology, channels, collective, nodes, ranks } = this.facts;
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
     // A call without elements takes no channel.
     const over = channels === 0 ? "" : `, over ${countText(channels, "channel")}`;
-    return `as NCCL ${version}${of} does it on ${topology}${over}`;
+    // The kernel of an all-gather copies the blocks of its Ring: the plan has the Ring's steps, and the kernel's time.
+    const isCopied = this.#isSymmetric && collective === "allGather" && nodes === 1 && ranks > 1;
+    const kernel = isCopied ? "; in symmetric memory its kernel copies the same blocks" : "";
+    return `as NCCL ${version}${of} does it on ${topology}${over}${kernel}`;
   }
 
   get claim(): string {

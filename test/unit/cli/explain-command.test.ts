@@ -197,6 +197,16 @@ describe("NCCL's plans", () => {
     expect(JSON.parse((await cli(gather)).out)).toMatchObject({ block: 3, element: 3, order: [3] });
   });
 
+  test("an all-gather in symmetric memory names the kernel beside the Ring that it stands for", async () => {
+    const text = "in symmetric memory its kernel copies the same blocks";
+    const gather = "explain all-gather --like nccl-2.28 --ranks 4 --nccl symmetric";
+    expect((await cli(gather)).out).toContain(text);
+    expect((await cli("explain all-gather --like nccl-2.28 --ranks 4")).out).not.toContain(text);
+    expect((await cli(gather.replace("4", "1"))).out).not.toContain(text);
+    const scatter = "explain reduce-scatter --like nccl-2.28 --ranks 4 --nccl symmetric";
+    expect((await cli(scatter)).out).not.toContain(text);
+  });
+
   test("--against counts the elements that differ, and shows the first under both", async () => {
     const { status, out } = await cli(`${planCommand} --against maxChannels=4`);
     expect(status).toBe(0);
