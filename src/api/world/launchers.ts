@@ -78,10 +78,24 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
     address: withoutBrackets(textOf(env, "TWINCCL_ADDRESS") ?? family.address?.(env)),
     port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port?.(env),
     secret: textOf(env, secretVariable),
-    storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
+    storeHost: isOwn ? storeHostOf(env) : "rank 0",
     file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
     isNetworkChosen: given.some((name) => textOf(env, name) !== undefined),
   };
+}
+
+/** The host of the store of `twinccl launch`, or of a launcher that sets its variables. */
+function storeHostOf(env: Variables): LauncherEnvironment["storeHost"] {
+  const text = textOf(env, "TWINCCL_STORE");
+  if (text === undefined) return "rank 0";
+  if (text === "launcher") return "launcher";
+  throw new InvalidArgumentError(
+    {
+      headline: `launcher variable TWINCCL_STORE: found "${text}", needs launcher`,
+      hint: "leave it unset where rank 0 hosts the store",
+    },
+    { field: "TWINCCL_STORE" },
+  );
 }
 
 /** An address of IPv6 in brackets, as in URLs, without them; any other text as it is. */

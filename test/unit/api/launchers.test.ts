@@ -162,6 +162,14 @@ describe("a wrong number", () => {
   });
 });
 
+test.each(["Launcher", "rank 0", "1"])("TWINCCL_STORE=%s is refused by name", async (value) => {
+  const error = await faultOf({ ...twinccl, TWINCCL_STORE: value });
+  expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "TWINCCL_STORE" });
+  expect(error.message).toContain(
+    `launcher variable TWINCCL_STORE: found "${value}", needs launcher`,
+  );
+});
+
 describe("a simulation, which has all ranks in one process", () => {
   afterEach(() => vi.unstubAllEnvs());
 
