@@ -37,7 +37,7 @@ import { backendFiles, executorOption, variantBackend, variantHelp } from "./bac
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, refuseSameFile } from "./files.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
+import { kindOf, placementOf, processesOption, processesStatus, startRanks } from "./placement.ts";
 
 /** Options with nccl-tests' letters, and its long names if they are words. */
 const benchOptions = {
@@ -103,6 +103,7 @@ Examples:
   twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
 
 Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.
+${processesStatus}
 `;
 
 type Format = "table" | "json" | "csv";

@@ -188,7 +188,8 @@ function overallHelp(): string {
 
 ${lines.join("")}
 twinccl COMMAND --help tells more; twinccl --version prints the version.
-Exit status: 0 fine, 1 something is wrong, 2 wrong usage; of launch, that of its ranks.
+Exit status: 0 fine, 1 something is wrong, 2 wrong usage; with a process for each rank, that of the
+rank that failed first.
 `;
 }
 

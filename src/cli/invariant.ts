@@ -41,6 +41,7 @@ import {
   wholeNumbers,
   wordsOf,
 } from "./options.ts";
+import { processesStatus } from "./placement.ts";
 
 const options = {
   ranks: { short: "n", value: "N,…", help: "number of ranks, or several padded to each other (8)" },
@@ -82,6 +83,7 @@ Examples:
 
 Exit status: 0 whatever the answers are, 1 where calls on a backend are not as predicted, or 2 for
 wrong usage.
+${processesStatus}
 `,
   run: runInvariant,
 };

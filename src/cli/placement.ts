@@ -22,6 +22,10 @@ export const processesOption = {
   processes: { help: "nccl: start one process for each rank; tcp: always so" },
 } as const;
 
+/** The exit status of a command whose processes have failed, for its help. */
+export const processesStatus =
+  "With a process for each rank it is that of the rank that failed first, as of launch.";
+
 /** True for the backend that has one rank in each process. */
 export function hasOneRankEach(backend: string): boolean {
   return kindOf(backend) === "tcp";

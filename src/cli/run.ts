@@ -14,7 +14,7 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import { assertFile, outputFile, refuseSameFile, traceText } from "./files.ts";
 import { reportToLauncher } from "./launch/job.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
+import { kindOf, placementOf, processesOption, processesStatus, startRanks } from "./placement.ts";
 import {
   loadProgram,
   ofRank,
@@ -60,6 +60,7 @@ Examples:
   twinccl run program.mjs --backend tcp --ranks 4
 
 Exit status: 0 when every rank returned, 1 when one failed or ended the process, 2 for wrong usage.
+${processesStatus}
 `,
   run: runFile,
 };

@@ -15,7 +15,7 @@ import {
   wholeNumbers,
   wordsOf,
 } from "./options.ts";
-import { hasOneRankEach, kindOf, startRanks } from "./placement.ts";
+import { hasOneRankEach, kindOf, processesStatus, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { resultDifference } from "./verify/file-results.ts";
 import {
@@ -77,6 +77,7 @@ Examples:
 
 Exit status: 0 when all is identical (or sound), 1 when something differs or the process ended
 before all was compared, 2 for wrong usage.
+${processesStatus}
 `,
   run: runVerify,
 };

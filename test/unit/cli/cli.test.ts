@@ -39,6 +39,15 @@ describe("help", () => {
     expect(out).toMatch(example);
     expect(out).toMatch(/^Exit status: 0/m);
   });
+  test.each(["run", "bench", "verify", "invariant"])(
+    "%s --help says that processes end it with the status of a rank",
+    async (command) => {
+      const { out } = await cli(`${command} --help`);
+      expect(out).toMatch(
+        /^Exit status: (.|\n)*that of the rank that failed first, as of launch\.$/m,
+      );
+    },
+  );
   test("lines fit a terminal", async () => {
     for (const command of commands) {
       const { out } = await cli(`${command} --help`);
