@@ -147,12 +147,14 @@ async function findStore(
 ): Promise<RendezvousSession> {
   const { jobId, rank, size, signal } = args;
   const context = { address: path, jobId, rank, size };
-  let problem = "there is no such file";
+  const absent = "there is no such file";
+  let problem = absent;
   while (performance.now() < end) {
     if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
     if (found.kind === "refused")
       throw storeError(`the file ${found.reason}`, found.hint ?? refusedHint, context);
+    if (found.kind === "absent") problem = absent;
     if (found.kind === "unfinished") problem = "the file is not complete";
     if (found.kind === "record") {
       problem = recordFault(found.record, jobId) ?? "";

@@ -256,6 +256,15 @@ describe("distrusted files", () => {
     }
   });
 
+  test("a file that is removed before it is complete is named as absent", async () => {
+    const path = freshPath();
+    write(path, "");
+    const failing = errorOf(join(path, 1, { deadlineMs: 500 }));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    rmSync(path);
+    expect((await failing).message).toContain("not found within 500 ms: there is no such file");
+  });
+
   test("a file with a second name is waited out", async () => {
     const other = freshPath();
     await leftBehind(other, "job");
