@@ -165,7 +165,7 @@ export async function connectSession(
       const what = `no store was reached within ${limitMs} ms: ${outcome.reason}`;
       throw storeError(
         what,
-        "see whether its host, the launcher or rank 0, runs and listens there",
+        "see whether its host, the launcher or rank 0, runs, listens there, and can open more files (ulimit -n)",
         context,
       );
     }

@@ -87,6 +87,17 @@ test("a store of a process that can open no more files does not blame its addres
   });
 });
 
+test("a store that drops each connection may have no more files", async () => {
+  const { port } = await listening((socket) => socket.resetAndDestroy());
+  const rendezvous = tcpRendezvous({ port, host: "other" });
+  expect(
+    await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 1, deadlineMs: 60 })),
+  ).toMatchObject({
+    message: expect.stringContaining("no store was reached within 60 ms: the connection was reset"),
+    hint: expect.stringContaining("ulimit -n"),
+  });
+});
+
 test("a silent connection is closed at the deadline", async () => {
   const { port, open } = await listening((socket) => socket.resume());
   const rendezvous = tcpRendezvous({ port, host: "other" });
