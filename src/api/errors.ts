@@ -90,7 +90,9 @@ export abstract class CommError extends Error {
     }
   }
 
-  constructor(text: ErrorText, facts: CommErrorFacts = {}) {
+  /** A string is the headline of a text without table and hint. */
+  constructor(given: ErrorText | string = "", facts: CommErrorFacts = {}) {
+    const text = typeof given === "string" ? { headline: given } : given;
     super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
     const { rank, size, comm, collective, call, device, ranks = [], field } = facts;
     // Plain assignments: a batch of calls ends with an error for each, and a property that is defined takes ten times as long.
@@ -157,12 +159,12 @@ export class RendezvousError extends CommError {
   readonly missing: readonly number[];
 
   constructor(
-    text: ErrorText,
+    text?: ErrorText | string,
     facts: CommErrorFacts & {
       readonly address: string;
       readonly joined?: readonly number[] | undefined;
       readonly missing?: readonly number[] | undefined;
-    },
+    } = { address: "" },
   ) {
     super(text, facts);
     this.address = facts.address;
@@ -183,7 +185,10 @@ export class CollectiveMismatchError extends CommError {
   /** The value of `field` on each rank of the communicator, by rank. */
   declare readonly values: readonly string[];
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly values: readonly string[] }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly values: readonly string[] } = { values: [] },
+  ) {
     super(text, facts);
     hide(this, { values: facts.values });
   }
@@ -219,7 +224,10 @@ export class DeadlockError extends CommError {
   /** The wait of each rank, by rank. */
   declare readonly waits: readonly RankWait[];
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly waits: readonly RankWait[] }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly waits: readonly RankWait[] } = { waits: [] },
+  ) {
     super(text, facts);
     hide(this, { waits: facts.waits });
   }
@@ -260,7 +268,10 @@ export class CallOrderError extends CommError {
   /** The order of each rank that has made several of the calls, by world rank. */
   declare readonly orders: readonly CallOrder[];
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly orders: readonly CallOrder[] }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly orders: readonly CallOrder[] } = { orders: [] },
+  ) {
     super(text, facts);
     hide(this, { orders: facts.orders });
   }
@@ -331,8 +342,8 @@ export class WorldError extends CommError {
   declare readonly failures: readonly RankFailure[];
 
   constructor(
-    text: ErrorText,
-    facts: CommErrorFacts & { readonly failures: readonly RankFailure[] },
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly failures: readonly RankFailure[] } = { failures: [] },
   ) {
     super(text, facts);
     hide(this, { failures: facts.failures });

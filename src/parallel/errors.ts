@@ -8,7 +8,10 @@ export class UnusedParametersError extends CommError {
   /** Their names, in order. */
   readonly parameters: readonly string[];
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly parameters: readonly string[] }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly parameters: readonly string[] } = { parameters: [] },
+  ) {
     super(text, facts);
     this.parameters = facts.parameters;
   }
@@ -21,7 +24,10 @@ export class NonFiniteGradientError extends CommError {
   /** The parameters concerned, in order of names. */
   readonly parameters: readonly string[];
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly parameters: readonly string[] }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly parameters: readonly string[] } = { parameters: [] },
+  ) {
     super(text, facts);
     this.parameters = facts.parameters;
   }
@@ -34,7 +40,10 @@ export class CheckpointError extends CommError {
   /** The file or folder concerned, if any. */
   readonly file: string | undefined;
 
-  constructor(text: ErrorText, facts: CommErrorFacts & { readonly file?: string | undefined }) {
+  constructor(
+    text?: ErrorText | string,
+    facts: CommErrorFacts & { readonly file?: string | undefined } = {},
+  ) {
     super(text, facts);
     this.file = facts.file;
   }

@@ -2,6 +2,7 @@
 
 import { inspect } from "node:util";
 import * as api from "twinccl";
+import * as parallel from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { alignedTable, errorMessage, ranksText } from "../../../src/api/error-text.ts";
@@ -96,6 +97,18 @@ describe("the classes", () => {
     expect(error).toMatchObject({ ...facts, code, hint: "do it" });
     expect(error.name).toBe(error.constructor.name);
     expect(String(error)).toBe(`${error.name}: ${error.message}`);
+  });
+
+  const classes = Object.entries({ ...api, ...parallel }).filter(
+    ([name]) => name.endsWith("Error") && name !== "CommError",
+  ) as unknown as [string, new (text?: string) => api.CommError][];
+
+  test.each(classes)("%s is made of a plain text too, and of none", (name, Kind) => {
+    expect(new Kind("did not\u001b work")).toMatchObject({
+      ...{ name, message: "did not\\u001b work", hint: undefined, ranks: [] },
+    });
+    expect(new Kind().message).toBe("");
+    expect(JSON.parse(JSON.stringify(new Kind("text")))).toMatchObject({ name, message: "text" });
   });
 
   test("are all exported, and every exported error is one of them", () => {
