@@ -18,6 +18,7 @@ import {
   type GoldenRecord,
   type GoldenResult,
 } from "./format.ts";
+import { hashesOf } from "./outputs.ts";
 
 /** The contents of a file. */
 export interface GoldenFile<C> {
@@ -131,11 +132,27 @@ function caseOf(fields: Fields): GoldenCase {
 
 function resultOf(fields: Fields, { collective, ranks, dtype, count }: GoldenCase): GoldenResult {
   const lists = collective === "reduceScatter" ? ranks : undefined;
+  const hashes = fields.hex("h", 16, lists);
   return {
-    hashes: fields.hex("h", 16, lists),
-    ...(fields.has("bits") && { bits: fields.hex("bits", 2 * count * bytesOf(dtype), lists) }),
+    hashes,
+    ...(fields.has("bits") && { bits: bitsOf(fields, 2 * count * bytesOf(dtype), lists, hashes) }),
     ...(fields.has("plan") && { plan: planOf(fields) }),
   };
+}
+
+/** The recorded bits, which must have the recorded hashes. */
+function bitsOf(
+  fields: Fields,
+  digits: number,
+  lists: number | undefined,
+  hashes: string | readonly string[],
+): string | readonly string[] {
+  const bits = fields.hex("bits", digits, lists);
+  const found = hashesOf([bits].flat().map((text) => Buffer.from(text, "hex")));
+  const at = [hashes].flat().findIndex((hash, rank) => hash !== found[rank]);
+  if (at < 0) return bits;
+  const whose = lists === undefined ? "the output" : `the output of rank ${at}`;
+  throw fields.wrong("bits", `${whose} has the hash ${found[at]}, h holds ${[hashes].flat()[at]}`);
 }
 
 function planOf(fields: Fields): GoldenPlan {

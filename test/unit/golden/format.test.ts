@@ -24,7 +24,7 @@ test.each(files)("%s: every line is the same when read and written again", (name
 
 test("optional fields survive as well", () => {
   const plan = { algorithm: "Ring", protocol: "LL", channels: 1 };
-  const text = changed({ bits: "0000803f", plan });
+  const text = changed({ h: "e00e5eb9444182f3", bits: "0000803f", plan });
   const { cases } = readRecords(text, "f");
   expect(cases[0]).toMatchObject({ bits: "0000803f", plan });
   expect(cases.map(lineOf)).toEqual([text]);
@@ -112,6 +112,20 @@ describe("a line outside the format is refused by file, line and field", () => {
     [changed({ h: "0123456789ABCDEF" }), "needs 16 hexadecimal digits", "h"],
     [changed({ coll: "reduceScatter" }), twice, "h"],
     [changed({ bits: "00" }), 'bits: found "00", needs 8 hexadecimal digits', "bits"],
+    [
+      changed({ bits: "0000803f" }),
+      "bits: the output has the hash e00e5eb9444182f3, h holds 0123456789abcdef",
+      "bits",
+    ],
+    [
+      changed({
+        coll: "reduceScatter",
+        h: ["e00e5eb9444182f3", "e00e5eb9444182f3"],
+        bits: ["0000803f", "00000000"],
+      }),
+      "bits: the output of rank 1 has the hash df3f619804a92fdb, h holds e00e5eb9444182f3",
+      "bits",
+    ],
     [changed({ plan: "Ring" }), 'plan: found "Ring", needs such as', "plan"],
     [changed({ plan: null }), "plan: found null", "plan"],
   ])("%s", (text, message, field) => {
