@@ -71,6 +71,9 @@ export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
   const { ranks, roots = [0], iterations = 20, rounds = 1, warmup = 5 } = options;
   const { spread = 0.5, mode = "eager" } = options;
+  for (const field of ["dtypes", "ops", "roots"] as const) {
+    if (options[field]?.length === 0) throw invalid("bench", field, "none", "at least one");
+  }
   assertCount("ranks", ranks, 1);
   assertCount("iterations", iterations, 1);
   assertCount("rounds", rounds, 1);

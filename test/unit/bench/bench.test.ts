@@ -309,6 +309,14 @@ describe("refuses", () => {
   ])("%s", async (_, wrong) => {
     await expect(bench({ ...good, ...wrong })).rejects.toThrow(InvalidArgumentError);
   });
+  test.each(["dtypes", "ops", "roots"])("an empty list: %s", async (field) => {
+    const measured = bench({ ...good, [field]: [] });
+    await expect(measured).rejects.toThrow(InvalidArgumentError);
+    await expect(measured).rejects.toMatchObject({
+      field,
+      message: `bench: ${field}: found none, needs at least one`,
+    });
+  });
   test("calls that the backend refuses", async () => {
     const backend = sim();
     const lacking = {
