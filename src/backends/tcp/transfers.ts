@@ -106,7 +106,7 @@ export class TransferRun {
       const slice = this.#slice(this.#next);
       if (total !== this.#bytes.byteLength || block.bytes.byteLength !== slice.byteLength) {
         peers.blocks.give(block);
-        this.fail(this.#lengthError(total));
+        this.fail(this.#lengthError(total, block.bytes.byteLength, slice.byteLength));
         return;
       }
       slice.set(block.bytes);
@@ -139,13 +139,21 @@ export class TransferRun {
     this.#endpoint.forgetFlow(this.#id.sequence, half.direction, peers.blocks);
   }
 
-  #lengthError(total: number): CollectiveMismatchError {
+  /** The error for a message of another length, or of the right one with a part of another length. */
+  #lengthError(total: number, part: number, neededPart: number): CollectiveMismatchError {
     const { half, name, ranks } = this.#request;
     const { call, peer } = half;
+    const isTotal = total !== this.#bytes.byteLength;
+    const [found, needed] = isTotal ? [total, this.#bytes.byteLength] : [part, neededPart];
+    const what = isTotal
+      ? `${found} bytes, rank ${call.rank} expects ${needed}`
+      : `a part of ${found} bytes, rank ${call.rank} expects one of ${needed}`;
     return new CollectiveMismatchError(
       {
-        headline: `recv: rank ${peer} has sent ${total} bytes, rank ${call.rank} expects ${this.#bytes.byteLength}`,
-        hint: "send and recv of one message have the same dtype and count",
+        headline: `recv: rank ${peer} has sent ${what}`,
+        hint: isTotal
+          ? "send and recv of one message have the same dtype and count"
+          : "messages travel in parts: run the same version of twinccl on every rank",
       },
       {
         rank: call.rank,
@@ -153,7 +161,7 @@ export class TransferRun {
         comm: name,
         collective: "recv",
         ranks: [peer, call.rank],
-        values: [`${total} bytes`, `${this.#bytes.byteLength} bytes`],
+        values: [`${found} bytes`, `${needed} bytes`],
       },
     );
   }

@@ -261,6 +261,30 @@ describe("a call that fails", () => {
     );
   });
 
+  test("by a short part of a message of the right length names the part", async () => {
+    const job = await open(2);
+    await job.each(async (comm) => comm.barrier());
+    const { send } = Peers.prototype;
+    vi.spyOn(Peers.prototype, "send").mockImplementation(function (this: Peers, ...sent) {
+      const [peer, comm, message, block, done] = sent;
+      const short = { ...block, bytes: block.bytes.subarray(4) };
+      send.call(this, peer, comm, message, message.total === 0 ? block : short, done);
+    });
+    const [, error] = await job.outcomes(async (comm, rank) => {
+      const buffer = comm.alloc("int32", 4);
+      if (rank === 0) await comm.send({ send: buffer, peer: 1 });
+      else await comm.recv({ recv: buffer, peer: 0 });
+    });
+    expect(error).toMatchObject({
+      code: "ERR_COMM_MISMATCH",
+      ranks: [0, 1],
+      values: ["12 bytes", "16 bytes"],
+      message: expect.stringMatching(
+        /recv: rank 0 has sent a part of 12 bytes, rank 1 expects one of 16\nhint: messages travel in parts: /,
+      ),
+    });
+  });
+
   test("at its deadline names the rank that is missing", async () => {
     const job = await open(3);
     const outcomes = await job.outcomes(async (comm, rank) => {
