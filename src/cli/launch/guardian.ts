@@ -46,37 +46,42 @@ process.stdin.on("end", () => {
 
 /** The guardian of one job. */
 export class Guardian {
-  readonly #process: ChildProcess;
+  #process: ChildProcess | undefined;
 
+  /** Without a guardian the job continues; only a killed launcher then leaves ranks behind. */
   constructor(graceMs: number, jobId: string) {
-    this.#process = spawn(process.execPath, ["-e", program, "--", String(graceMs), jobId], {
-      stdio: ["pipe", "ignore", "ignore"],
-      // A separate session, so that signals to the launcher do not reach the guardian.
-      detached: true,
-    });
-    // Without a guardian the job continues; only a killed launcher would then leave ranks behind.
-    this.#process.on("error", () => undefined);
-    this.#process.stdin?.on("error", () => undefined);
-    this.#process.unref();
+    const args = ["-e", program, "--", String(graceMs), jobId];
+    try {
+      this.#process = spawn(process.execPath, args, {
+        stdio: ["pipe", "ignore", "ignore"],
+        // A separate session, so that signals to the launcher do not reach the guardian.
+        detached: true,
+      });
+    } catch {
+      // Some failures are thrown, such as too little memory; others are events.
+    }
+    this.#process?.on("error", () => undefined);
+    this.#process?.stdin?.on("error", () => undefined);
+    this.#process?.unref();
   }
 
   /** Registers a running rank. */
   started(pid: number): void {
-    this.#process.stdin?.write(`+${pid}\n`);
+    this.#process?.stdin?.write(`+${pid}\n`);
   }
 
   /** All ranks that could start are registered. */
   allStarted(): void {
-    this.#process.stdin?.write("=\n");
+    this.#process?.stdin?.write("=\n");
   }
 
   /** Removes an ended rank. */
   ended(pid: number): void {
-    this.#process.stdin?.write(`-${pid}\n`);
+    this.#process?.stdin?.write(`-${pid}\n`);
   }
 
   /** Ends the guardian after the last rank. */
   close(): void {
-    this.#process.stdin?.end();
+    this.#process?.stdin?.end();
   }
 }

@@ -52,3 +52,11 @@ describe.skipIf(process.platform !== "linux")("a rank that its launcher could no
     expect(left.exitCode ?? left.signalCode).toBe(null);
   });
 });
+
+test("a guardian that Node.js refuses to start is left out", () => {
+  const guardian = new Guardian(60_000, "a\0b");
+  guardian.started(1);
+  guardian.allStarted();
+  guardian.ended(1);
+  guardian.close();
+});
