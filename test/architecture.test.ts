@@ -23,6 +23,7 @@ import {
   personified,
   questions,
   type SourceFile,
+  silentSkips,
   tooLong,
   unfinished,
   wrongTitles,
@@ -224,6 +225,9 @@ describe("the folders beside src", () => {
   });
   test("have tests with titles that are statements", () => {
     expect(others.flatMap(wrongTitles)).toEqual([]);
+  });
+  test("have skipped tests with the reason in their titles", () => {
+    expect(others.flatMap(silentSkips)).toEqual([]);
   });
 });
 
@@ -480,6 +484,13 @@ describe("the checkers notice", () => {
     }
     expect(wrongTitles(file("test/x.test.ts", 'test("is no longer open", f);'))).toEqual([]);
     expect(wrongTitles(file("test/x.test.ts", 'test("refuses it"); f("who");'))).toEqual([]);
+  });
+
+  test("skipped tests without a reason in their titles", () => {
+    const bad = ['test.skipIf(isOld)("a", f);', 'test.runIf(a !== "")("a", f);'];
+    for (const text of bad) expect(silentSkips(file("test/x.test.ts", text))).toHaveLength(1);
+    const good = `test.skipIf(reason !== "").each(rows)(\`a\${reason}\`, f);`;
+    expect(silentSkips(file("test/x.test.ts", good))).toEqual([]);
   });
 
   test("unfinished work", () => {

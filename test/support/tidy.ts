@@ -402,6 +402,13 @@ export function wrongTitles(file: SourceFile): string[] {
     .map((title) => `${path}: ${title}`);
 }
 
+/** Tests that are skipped under a condition, and no title has the reason: `skipIf(reason !== "")` belongs to one with `${reason}`. */
+export function silentSkips({ path, text }: SourceFile): string[] {
+  return [...text.matchAll(/\.(?:skipIf|runIf)\((?:(\w+) !== "")?/g)]
+    .filter(([, reason]) => reason === undefined || !text.includes(`\${${reason}}`))
+    .map(([call]) => `${path}: ${call}`);
+}
+
 /** The name that a call begins with: `test` of `test.each(rows)(…)`. */
 function rootOf(node: ts.Expression): string {
   if (ts.isIdentifier(node)) return node.text;

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
+import { skippedWithout } from "../../support/skipped.ts";
 import { cli } from "./harness.ts";
 
 const commands = [
@@ -150,8 +151,10 @@ test("an output path that cannot be written is refused before the work, and a fi
   }
 });
 
-test.skipIf(!existsSync("/dev/full"))(
-  "a disk that is full after the work ends a command with status 1",
+const fullReason = skippedWithout(existsSync("/dev/full"), "the device /dev/full");
+
+test.skipIf(fullReason !== "")(
+  `a disk that is full after the work ends a command with status 1${fullReason}`,
   async () => {
     const { status, err } = await cli("trace all-reduce -n 2 --out /dev/full");
     expect({ status, err }).toEqual({

@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { describe, expect, test } from "vitest";
 import { Guardian } from "../../../src/cli/launch/guardian.ts";
 import { closeAfter } from "../../support/opened.ts";
+import { linuxReason } from "../../support/skipped.ts";
 
 /** A process as a launcher starts it, which has printed a line. */
 async function started(jobId: string, source = ""): Promise<ChildProcess> {
@@ -21,37 +22,40 @@ async function started(jobId: string, source = ""): Promise<ChildProcess> {
 
 const newId = () => `launch-${randomBytes(8).toString("hex")}`;
 
-describe.skipIf(process.platform !== "linux")("a rank that its launcher could not register", () => {
-  test("is stopped where the launcher ends before all have started", async () => {
-    const jobId = newId();
-    const [rank, other] = [await started(jobId), await started(newId())];
-    const ended = once(rank, "exit");
-    new Guardian(60_000, jobId).close();
-    expect(await ended).toEqual([null, "SIGTERM"]);
-    expect(other.exitCode ?? other.signalCode).toBe(null);
-  });
+describe.skipIf(linuxReason !== "")(
+  `a rank that its launcher could not register${linuxReason}`,
+  () => {
+    test("is stopped where the launcher ends before all have started", async () => {
+      const jobId = newId();
+      const [rank, other] = [await started(jobId), await started(newId())];
+      const ended = once(rank, "exit");
+      new Guardian(60_000, jobId).close();
+      expect(await ended).toEqual([null, "SIGTERM"]);
+      expect(other.exitCode ?? other.signalCode).toBe(null);
+    });
 
-  test("is killed after the grace time", async () => {
-    const jobId = newId();
-    const rank = await started(jobId, `process.on("SIGTERM", () => undefined)`);
-    const ended = once(rank, "exit");
-    new Guardian(300, jobId).close();
-    expect(await ended).toEqual([null, "SIGKILL"]);
-  });
+    test("is killed after the grace time", async () => {
+      const jobId = newId();
+      const rank = await started(jobId, `process.on("SIGTERM", () => undefined)`);
+      const ended = once(rank, "exit");
+      new Guardian(300, jobId).close();
+      expect(await ended).toEqual([null, "SIGKILL"]);
+    });
 
-  test("outlives the guardian once all have started, as what ranks leave behind does", async () => {
-    const jobId = newId();
-    const left = await started(jobId);
-    const registered = await started(newId());
-    const ended = once(registered, "exit");
-    const guardian = new Guardian(60_000, jobId);
-    guardian.started(registered.pid as number);
-    guardian.allStarted();
-    guardian.close();
-    expect(await ended).toEqual([null, "SIGTERM"]);
-    expect(left.exitCode ?? left.signalCode).toBe(null);
-  });
-});
+    test("outlives the guardian once all have started, as what ranks leave behind does", async () => {
+      const jobId = newId();
+      const left = await started(jobId);
+      const registered = await started(newId());
+      const ended = once(registered, "exit");
+      const guardian = new Guardian(60_000, jobId);
+      guardian.started(registered.pid as number);
+      guardian.allStarted();
+      guardian.close();
+      expect(await ended).toEqual([null, "SIGTERM"]);
+      expect(left.exitCode ?? left.signalCode).toBe(null);
+    });
+  },
+);
 
 test("a guardian that Node.js refuses to start is left out", () => {
   const guardian = new Guardian(60_000, "a\0b");

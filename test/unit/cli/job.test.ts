@@ -8,6 +8,7 @@ import { JobProcesses } from "../../../src/cli/launch/processes.ts";
 import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
 import { onOutputClosed } from "../../../src/cli/output.ts";
 import { startRanks } from "../../../src/cli/placement.ts";
+import { posixReason } from "../../support/skipped.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-job-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -31,7 +32,7 @@ const tidy = `process.on("SIGHUP", () => setTimeout(() => process.exit(7), 500))
   setInterval(() => undefined, 1000);
   process.send({ toTwincclLauncher: "ready" });`;
 
-describe.skipIf(process.platform === "win32")("a signal", () => {
+describe.skipIf(posixReason !== "")(`a signal${posixReason}`, () => {
   test("is handed on once, also to a job after others", async () => {
     expect(await job("first", "process.disconnect();")).toBe(0);
     const second = job("second", tidy, () => process.kill(process.pid, "SIGHUP"));
@@ -44,7 +45,7 @@ function closeOutput(): void {
   for (const listener of onOutputClosed) listener();
 }
 
-describe.skipIf(process.platform === "win32")("an output without a reader", () => {
+describe.skipIf(posixReason !== "")(`an output without a reader${posixReason}`, () => {
   test("ends a job with status 141, also where its rank ends well at SIGTERM", async () => {
     const ends = `process.on("SIGTERM", () => process.exit(0));
       setInterval(() => undefined, 1000);
@@ -80,7 +81,7 @@ test("the summary lists runs of ranks by their ends", async () => {
   expect(summary).toMatch(/^twinccl launch: rank 4 failed first .*; ranks 0\.\.3 stopped\n$/);
 });
 
-describe.skipIf(process.platform === "win32")("a process that Node.js refuses to start", () => {
+describe.skipIf(posixReason !== "")(`a process that Node.js refuses to start${posixReason}`, () => {
   test("ends the job as one that could not start, by rank and script", async () => {
     const script = join(folder, "refused.cjs");
     let summary = "";

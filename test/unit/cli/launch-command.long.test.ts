@@ -1,6 +1,6 @@
 /** `twinccl launch` with `--timeout` and `--json`, and on a terminal: real processes. */
-import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
+import { scriptReason } from "../../support/skipped.ts";
 import { isRunning, launch, script } from "../job/launched.ts";
 import { cli } from "./harness.ts";
 
@@ -216,31 +216,36 @@ describe("--json", () => {
 });
 
 describe("on a terminal", () => {
-  const hasScript = spawnSync("sh", ["-c", "command -v script"]).status === 0;
   const colored = { TERM: "xterm", NO_COLOR: undefined, FORCE_COLOR: undefined, CI: undefined };
 
-  test.skipIf(!hasScript)("prefixes have colours; none with NO_COLOR or --json", async () => {
-    const path = script("colors.mjs", `console.log("text");`);
-    const start = (args: string, env: NodeJS.ProcessEnv): Promise<{ lines: readonly string[] }> => {
-      // The program `script` takes one command line.
-      const command = `"$NODE" "$MAIN" launch -n 2 ${args} "$SCRIPT"`;
-      const by = [
-        "sh",
-        "-c",
-        `NODE="$1" MAIN="$2" SCRIPT="${path}" script -qec '${command}' /dev/null </dev/null`,
-        "sh",
-      ];
-      return launch([], env, by).ended;
-    };
-    expect((await start("", colored)).lines).toEqual([
-      "\x1b[33m[1] \x1b[39mtext\r",
-      "\x1b[36m[0] \x1b[39mtext\r",
-    ]);
-    const plain = await start("", { ...colored, NO_COLOR: "1" });
-    expect(plain.lines).toEqual(["[0] text\r", "[1] text\r"]);
-    const json = await start("--json", colored);
-    expect(json.lines.join("")).not.toContain("\x1b");
-  });
+  test.skipIf(scriptReason !== "")(
+    `prefixes have colours; none with NO_COLOR or --json${scriptReason}`,
+    async () => {
+      const path = script("colors.mjs", `console.log("text");`);
+      const start = (
+        args: string,
+        env: NodeJS.ProcessEnv,
+      ): Promise<{ lines: readonly string[] }> => {
+        // The program `script` takes one command line.
+        const command = `"$NODE" "$MAIN" launch -n 2 ${args} "$SCRIPT"`;
+        const by = [
+          "sh",
+          "-c",
+          `NODE="$1" MAIN="$2" SCRIPT="${path}" script -qec '${command}' /dev/null </dev/null`,
+          "sh",
+        ];
+        return launch([], env, by).ended;
+      };
+      expect((await start("", colored)).lines).toEqual([
+        "\x1b[33m[1] \x1b[39mtext\r",
+        "\x1b[36m[0] \x1b[39mtext\r",
+      ]);
+      const plain = await start("", { ...colored, NO_COLOR: "1" });
+      expect(plain.lines).toEqual(["[0] text\r", "[1] text\r"]);
+      const json = await start("--json", colored);
+      expect(json.lines.join("")).not.toContain("\x1b");
+    },
+  );
 });
 
 describe("wrong usage", () => {

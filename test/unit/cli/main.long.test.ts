@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { posixReason, scriptReason } from "../../support/skipped.ts";
 
 const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
 
@@ -31,8 +32,8 @@ test("a document on stdout, nothing on stderr, exit status 0", () => {
   expect(JSON.parse(stdout).results).toHaveLength(1);
 });
 
-describe.skipIf(process.platform === "win32")(
-  "without a reader of its output it ends quietly",
+describe.skipIf(posixReason !== "")(
+  `without a reader of its output it ends quietly${posixReason}`,
   () => {
     /** The first line of a command, the rest of its output, and its exit status. */
     function headOf(...args: readonly string[]): {
@@ -319,15 +320,16 @@ test("an unread standard error ends no command", () => {
   expect(stdout).toBe("2\n");
 });
 
-const hasScript = spawnSync("sh", ["-c", "command -v script"]).status === 0;
-
-test.skipIf(!hasScript)("a terminal that cannot erase a line gets no line of progress", () => {
-  const onTerminal = (name: string): string => {
-    const line = `script -qec '"$NODE" "$MAIN" explain all-reduce -n 2' /dev/null`;
-    const env = { ...process.env, TERM: name, NODE: process.execPath, MAIN: main };
-    const options = { encoding: "utf8", env, input: "" } as const;
-    return spawnSync("sh", ["-c", line], options).stdout;
-  };
-  expect(onTerminal("xterm")).toContain("\x1b[K");
-  expect(onTerminal("dumb")).not.toContain("\x1b");
-});
+test.skipIf(scriptReason !== "")(
+  `a terminal that cannot erase a line gets no line of progress${scriptReason}`,
+  () => {
+    const onTerminal = (name: string): string => {
+      const line = `script -qec '"$NODE" "$MAIN" explain all-reduce -n 2' /dev/null`;
+      const env = { ...process.env, TERM: name, NODE: process.execPath, MAIN: main };
+      const options = { encoding: "utf8", env, input: "" } as const;
+      return spawnSync("sh", ["-c", line], options).stdout;
+    };
+    expect(onTerminal("xterm")).toContain("\x1b[K");
+    expect(onTerminal("dumb")).not.toContain("\x1b");
+  },
+);

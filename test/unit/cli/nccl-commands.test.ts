@@ -12,6 +12,7 @@ import { variantBackend } from "../../../src/cli/backends.ts";
 import type { BackendSettings, BackendTable } from "../../../src/cli/context.ts";
 import { runTcp } from "../../../src/cli/start-processes.ts";
 import { longTest } from "../../support/long-test.ts";
+import { linuxReason } from "../../support/skipped.ts";
 import { cli, inContext } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-nccl-"));
@@ -156,8 +157,8 @@ longTest(
   240_000,
 );
 
-describe.skipIf(process.platform !== "linux")(
-  "on Linux, where a process lists its children",
+describe.skipIf(linuxReason !== "")(
+  `on Linux, where a process lists its children${linuxReason}`,
   () => {
     longTest(
       "start ends by a signal that comes while its processes run",

@@ -62,9 +62,9 @@ function joining(): string {
   return path;
 }
 
-const fault = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
+const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 
-describe.skipIf(fault !== "")(`ranks of a job${fault}`, () => {
+describe.skipIf(reason !== "")(`ranks of a job${reason}`, () => {
   let path = "";
   beforeAll(() => {
     path = joining();

@@ -8,6 +8,7 @@ import { type Communicator, createWorld, type StallReport, type World } from "tw
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isAll } from "../../support/seed.ts";
+import { linuxReason } from "../../support/skipped.ts";
 
 /** Long enough that a proof which overlooks it is there first. */
 const works: readonly (readonly [string, () => Promise<unknown>])[] = [
@@ -64,7 +65,7 @@ async function crossed(comm: Communicator, work: () => Promise<unknown>): Promis
 }
 
 // Elsewhere the system does not tell which threads work.
-describe.runIf(process.platform === "linux")("work that no list shows", () => {
+describe.skipIf(linuxReason !== "")(`work that no list shows${linuxReason}`, () => {
   test.each(works)("%s prevents a deadlock, and lets no virtual deadline pass", async (_, work) => {
     const world = await worldOfTwo(() => undefined);
     expect(await world.run((comm) => crossed(comm, work))).toEqual(["done", "done"]);

@@ -2,6 +2,7 @@
 import { expect, test, vi } from "vitest";
 import { koffi } from "../../../../../src/backends/nccl/sys/koffi.ts";
 import { bind, prototype } from "../../../../../src/backends/nccl/sys/prototype.ts";
+import { linuxReason } from "../../../../support/skipped.ts";
 
 const names = ["cudaStream_t", "cudaError_t", "ncclComm_t", "ncclUniqueId", "ncclConfig_t"];
 const libc = {
@@ -17,8 +18,8 @@ async function boundAnew(): Promise<readonly unknown[]> {
   return [abs?.(-7), Number(strlen?.(Uint8Array.of(65, 66, 0)))];
 }
 
-test.runIf(process.platform === "linux")(
-  "a program may use them before and after the backend, and two copies of the package may too",
+test.skipIf(linuxReason !== "")(
+  `a program may use them before and after the backend, and two copies of the package may too${linuxReason}`,
   async () => {
     const { abs } = await bind("libc.so.6", libc);
     expect(abs?.(-6)).toBe(6);
