@@ -10,7 +10,6 @@ export {
   averageScalar,
   bitsToNumber,
   bitsToNumbers,
-  canonicalise,
   canonicalNaN,
   type FloatDType,
   type Fold,
@@ -18,7 +17,6 @@ export {
   foldFor,
   type Lanes,
   lanesOf,
-  lanesPerElement,
   numbersToBits,
   numberToBits,
   roundScalar,
@@ -34,7 +32,7 @@ export {
   roundRing,
 } from "./association.ts";
 export {
-  Lane,
+  type Lane,
   ProgramBuilder,
   type ProgramHead,
   type Repeat,
@@ -110,7 +108,6 @@ export {
 } from "./layout.ts";
 export { isTooLarge } from "./limits.ts";
 export {
-  assertRingSize,
   type CallChoice,
   type CallMemory,
   type CallMode,
@@ -159,7 +156,6 @@ export {
   type MessageUse,
   type ModelNumbers,
   machineProfiles,
-  modeText,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclEnvironment,
@@ -196,7 +192,6 @@ export {
   type SymmetricNumbers,
   type SymmetricPlan,
   type SymmetricStores,
-  separateMask,
   type TimedQuestion,
   type Topology,
   type TopologyName,
@@ -212,22 +207,16 @@ export {
 } from "./nccl/index.ts";
 export {
   type BlockCounts,
-  explainCall,
   explainInRankOrder,
-  isBuilt,
-  isOrdered,
   type MachineTime,
   type MessageTime,
-  namesOf,
   type Plan,
   type Planner,
   type PlanOptions,
   type PlanQuestion,
   plannersOf,
   planOf,
-  symmetricRefusal,
   type TimedMachine,
-  unclaimedPlanner,
 } from "./plans/index.ts";
 export { doublings, type Hypercube, hypercubeOf, powerBelow } from "./powers.ts";
 export {

@@ -1,6 +1,5 @@
 /** `twinccl explain`: predicts the plan of a call without running it. */
 import {
-  assertRingSize,
   builtCollectives,
   differenceText,
   differing,
@@ -20,7 +19,12 @@ import {
   type TopologyOption,
   withRing,
 } from "../algorithms/index.ts";
-import { isNcclCollective, machineOf, ncclCollectives } from "../algorithms/nccl/index.ts";
+import {
+  assertRingSize,
+  isNcclCollective,
+  machineOf,
+  ncclCollectives,
+} from "../algorithms/nccl/index.ts";
 import { countText } from "../api/error-text.ts";
 import {
   createWorld,

@@ -1,14 +1,13 @@
 /** Plans: the program of a call, its layout and arithmetic, and its explanation. */
 export { explainInRankOrder, linkText, namesOf } from "./explain.ts";
-export {
-  type BlockCounts,
-  isBuilt,
-  type MachineTime,
-  type MessageTime,
-  type Plan,
-  type Planner,
-  type PlanQuestion,
-  type TimedMachine,
+export type {
+  BlockCounts,
+  MachineTime,
+  MessageTime,
+  Plan,
+  Planner,
+  PlanQuestion,
+  TimedMachine,
 } from "./plan.ts";
 export {
   explainCall,

@@ -1,14 +1,16 @@
 /** The backend's answers about calls without running them. */
 import {
-  explainCall,
-  isOrdered,
   type LibraryName,
   type Planner,
   plannersOf,
   type ResolvedPin,
+} from "../../algorithms/index.ts";
+import {
+  explainCall,
+  isOrdered,
   symmetricRefusal,
   unclaimedPlanner,
-} from "../../algorithms/index.ts";
+} from "../../algorithms/plans/index.ts";
 import { type CommInfo, questionPlace, type RankCall } from "../../api/backend-entry.ts";
 import {
   bytesOf,

@@ -1,6 +1,7 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
 import { hostname } from "node:os";
-import { assertRingSize, type ResolvedPin } from "../../algorithms/index.ts";
+import type { ResolvedPin } from "../../algorithms/index.ts";
+import { assertRingSize } from "../../algorithms/nccl/index.ts";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import {
   BackendUnavailableError,

@@ -2,21 +2,24 @@
 
 import { AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
 import {
-  explainCall,
   type Layout,
   type Link,
   linkModel,
   linkOf,
   type MessageTime,
   type MessageUse,
-  namesOf,
   type Plan,
   type Planner,
   type PlanQuestion,
   planOf,
-  symmetricRefusal,
 } from "../../algorithms/index.ts";
-import { type BlockCounts, planQuestion } from "../../algorithms/plans/index.ts";
+import {
+  type BlockCounts,
+  explainCall,
+  namesOf,
+  planQuestion,
+  symmetricRefusal,
+} from "../../algorithms/plans/index.ts";
 import type {
   CallObserver,
   CallSet,

@@ -2,7 +2,6 @@
 import { AddressSpace, HostDevice, HostMemory } from "../../algorithms/host-memory.ts";
 import {
   execute,
-  explainCall,
   type Link,
   type Plan,
   type Planner,
@@ -11,6 +10,7 @@ import {
 } from "../../algorithms/index.ts";
 import { inputBlocks, outputBlocks, overlaps } from "../../algorithms/layout.ts";
 import {
+  explainCall,
   planOf,
   planQuestion,
   reduceOfBlock,

@@ -6,11 +6,11 @@ import {
   type MachineProfile,
   type Measurement,
   machineProfiles,
-  modeText,
   type ProfileOrigin,
   type Residual,
   testedBytes,
 } from "../../algorithms/index.ts";
+import { modeText } from "../../algorithms/nccl/index.ts";
 import { Uncertainty } from "../../algorithms/nccl/times/uncertainty.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
 import { sizeText } from "../sizes.ts";

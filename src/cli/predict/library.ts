@@ -4,11 +4,11 @@ import {
   type LibraryName,
   type Link,
   type MachineProfile,
-  modeText,
   type Planner,
   parseProfile,
   plannersOf,
 } from "../../algorithms/index.ts";
+import { modeText } from "../../algorithms/nccl/index.ts";
 import {
   measuredProfile,
   type PlanOptions,

@@ -2,7 +2,7 @@
  * Runs bound calls on data in an arena: writes their folds as lists, which the kernels execute on one thread or on all. A call
  * of more folds than a list holds goes list by list.
  */
-import { separateMask } from "../../../../algorithms/index.ts";
+import { separateMask } from "../../../../algorithms/nccl/index.ts";
 import {
   BackendUnavailableError,
   bytesOf,
