@@ -1,6 +1,7 @@
 /** The interface of an algorithm: its program, its cost, its order of folding and its source. */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
+import { assertInteger } from "./arguments.ts";
 import type { FoldPlace, Folds } from "./association.ts";
 import { ProgramBuilder } from "./builder.ts";
 import { maxChunks, type Program } from "./program.ts";
@@ -89,19 +90,9 @@ export function builderOf(
   const { name, channels = 1 } = algorithm;
   const chunksPerBlock = algorithm.chunksPerBlock(ranks);
   const scratchChunks = algorithm.scratchChunks?.(ranks) ?? 0;
-  assertNumber("chunksPerBlock", chunksPerBlock, 1, maxChunks);
-  assertNumber("scratchChunks", scratchChunks, 0, maxChunks);
-  assertNumber("channels", channels, 1, maxChannels);
+  assertInteger("algorithm", "chunksPerBlock", chunksPerBlock, 1, maxChunks);
   return new ProgramBuilder({
     ...{ collective, algorithm: name, ranks, root },
     ...{ chunksPerBlock, channels, scratchChunks },
   });
-}
-
-/** The most channels of an algorithm. */
-const maxChannels = 1024;
-
-function assertNumber(field: string, value: number, least: number, most: number): void {
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
-  throw invalid("algorithm", field, textOf(value), `an integer in ${least}..${most}`);
 }

@@ -5,6 +5,7 @@
  * which for a pre-multiplied sum is one rounding. `join`: two partials are folded. The caller chooses the type of the
  * results: the verifier builds values, and compares them with those that the program leaves.
  */
+import { assertArgument, assertInteger, hasFields } from "./arguments.ts";
 import { hypercubeOf } from "./powers.ts";
 
 /** The verbs, over values of type V. */
@@ -28,15 +29,29 @@ export interface FoldPlace {
   readonly chunk: number;
 }
 
+const verbs = { own: "function", into: "function", join: "function" } as const;
+
+function assertFolds(subject: string, found: unknown): void {
+  assertArgument(hasFields(found, verbs), subject, "folds", found, "the verbs own, into and join");
+}
+
+/** Most ranks whose order is listed. */
+const maxRanks = 2 ** 20;
+
 /** Along ranks in a row: the first one sends its contribution, every other one adds its own. */
 export function along<V>(folds: Folds<V>, order: readonly number[]): V {
-  let partial = folds.own(order[0] ?? 0);
+  assertFolds("along", folds);
+  const isOrder = Array.isArray(order) && order.length > 0;
+  assertArgument(isOrder, "along", "order", order, "an array of ranks, at least one");
+  let partial = folds.own(order[0] as number);
   for (let i = 1; i < order.length; i++) partial = folds.into(partial, order[i] as number);
   return partial;
 }
 
 /** All ranks once round the ring, ending at `last`. */
 export function roundRing(ranks: number, last: number): number[] {
+  assertInteger("roundRing", "ranks", ranks, 1, maxRanks);
+  assertInteger("roundRing", "last", last, 0, ranks - 1);
   const order: number[] = [];
   for (let hop = 1; hop <= ranks; hop++) order.push((last + hop) % ranks);
   return order;
@@ -51,6 +66,10 @@ export function acrossHypercube<V>(
   ranks: number,
   partners: "nearest" | "farthest",
 ): V {
+  assertFolds("acrossHypercube", folds);
+  assertInteger("acrossHypercube", "ranks", ranks, 1, maxRanks);
+  const isKnown = partners === "nearest" || partners === "farthest";
+  assertArgument(isKnown, "acrossHypercube", "partners", partners, "nearest or farthest");
   const { cores, rankOf, extraOf } = hypercubeOf(ranks);
   const partials: V[] = [];
   for (let core = 0; core < cores; core++) {

@@ -8,8 +8,17 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { InvalidArgumentError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
+import { assertArgument, assertCollective, assertInteger, hasFields } from "./arguments.ts";
 import { maxSteps, tooManySteps } from "./limits.ts";
-import { assertIndex, column, none, type Program, type Ref, stepWidth } from "./program.ts";
+import {
+  assertIndex,
+  column,
+  maxChunks,
+  none,
+  type Program,
+  type Ref,
+  stepWidth,
+} from "./program.ts";
 
 /** Options of a step. */
 export interface StepOptions {
@@ -171,6 +180,9 @@ function isWord(value: number): boolean {
   return (value | 0) === value;
 }
 
+/** The most channels of an algorithm. */
+const maxChannels = 1024;
+
 /** The description of a program, without its steps. */
 export interface ProgramHead {
   readonly collective: SpecifiedCollective;
@@ -200,7 +212,22 @@ export class ProgramBuilder {
     if (++this.#steps > maxSteps) throw tooManySteps(this.#head);
   };
 
+  /** @throws InvalidArgumentError for numbers of ranks, chunks or channels that no program has. */
   constructor(head: ProgramHead) {
+    assertArgument(
+      hasFields(head, {}),
+      "ProgramBuilder",
+      "head",
+      head,
+      "an object with collective, ranks and more",
+    );
+    assertCollective("ProgramBuilder", head.collective);
+    assertInteger("ProgramBuilder", "ranks", head.ranks, 1, Number.MAX_SAFE_INTEGER);
+    assertInteger("ProgramBuilder", "root", head.root, none, head.ranks - 1);
+    // A plan of NCCL for no elements has no chunks.
+    assertInteger("algorithm", "chunksPerBlock", head.chunksPerBlock, 0, maxChunks);
+    assertInteger("algorithm", "scratchChunks", head.scratchChunks ?? 0, 0, maxChunks);
+    assertInteger("algorithm", "channels", head.channels ?? 1, 1, maxChannels);
     this.ranks = head.ranks;
     this.root = head.root;
     this.#head = head;

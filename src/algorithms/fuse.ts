@@ -6,6 +6,7 @@
  * program leaves; `proveFusion` rebuilds the values from the folds and requires the same ones.
  */
 import { specifications } from "../api/collectives/index.ts";
+import { assertArgument } from "./arguments.ts";
 import { coveredInputs } from "./layout.ts";
 import { assertFusible } from "./limits.ts";
 import { assertProgram, none, type Program, stepCount } from "./program.ts";
@@ -64,6 +65,8 @@ function fuseExecution(program: Program, execution: Execution): FusedPlan {
 /** Differences between the values of a program and those of its folds; empty when the fusion is right. */
 export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
   assertProgram("proveFusion", program);
+  const isPlan = Array.isArray(plan?.groups);
+  assertArgument(isPlan, "proveFusion", "plan", plan, "folds, as fuse gives them");
   return proveGroups(plan.groups, execute(program, false));
 }
 

@@ -1,7 +1,14 @@
 /** The elements of a program's chunks: the layout of a call's buffers. */
 import { overlapBytes, type RankCall, type Work } from "../api/backend-entry.ts";
-import { type SpecifiedCollective, specifications } from "../api/collectives/index.ts";
+import { specifications } from "../api/collectives/index.ts";
 import type { DeviceBuffer, ReduceOp } from "../api/index.ts";
+import {
+  assertArgument,
+  assertCollective,
+  assertCounts,
+  assertInteger,
+  hasFields,
+} from "./arguments.ts";
 import { assertProgram, none, type Program } from "./program.ts";
 
 /** First element and length of every chunk of one buffer. */
@@ -32,7 +39,11 @@ export interface Layout {
 
 /** The layout of a program for a call. */
 export function layoutOf(program: Omit<Program, "code" | "starts">, shape: CallShape): Layout {
+  const isFrame = hasFields(program, { ranks: "number", chunksPerBlock: "number" });
+  assertArgument(isFrame, "layoutOf", "program", program, "a program, as buildProgram gives it");
   const { ranks, root, chunksPerBlock, collective } = program;
+  assertCollective("layoutOf", collective);
+  assertShape(shape);
   const spec = specifications[collective];
   const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
   if (shape.blocks !== undefined) {
@@ -52,8 +63,26 @@ export function layoutOf(program: Omit<Program, "code" | "starts">, shape: CallS
   };
 }
 
+function assertShape(shape: CallShape): void {
+  assertArgument(
+    hasFields(shape, {}),
+    "layoutOf",
+    "shape",
+    shape,
+    "an object with a count, or with blocks",
+  );
+  const { blocks, count } = shape;
+  if (blocks === undefined)
+    assertInteger("layoutOf", "shape.count", count, 0, Number.MAX_SAFE_INTEGER);
+  else {
+    const isBlocks = Array.isArray(blocks?.in) && Array.isArray(blocks.out);
+    assertArgument(isBlocks, "layoutOf", "shape.blocks", blocks, "blocks, as rowBlocks gives them");
+  }
+}
+
 /** Consecutive blocks. */
 export function packed(counts: readonly number[]): Blocks {
+  assertCounts("packed", "counts", counts);
   let at = 0;
   const offsets = counts.map((count) => {
     at += count;
@@ -102,6 +131,8 @@ export interface BlockInput {
  * for (const { buffer, start, count, reduces, inputs } of outputsOf(work)) fold(inputs);
  */
 export function outputsOf(work: Work): OutputBlock[] {
+  const isWork = hasFields(work, { calls: "object" }) || hasFields(work, { transfers: "object" });
+  assertArgument(isWork, "outputsOf", "work", work, "the work of a session");
   if ("transfers" in work) {
     return work.transfers.flatMap(({ send, recv }) => {
       if (send.send === undefined || recv.recv === undefined || recv.count === 0) return [];
@@ -110,7 +141,8 @@ export function outputsOf(work: Work): OutputBlock[] {
     });
   }
   const { collective, calls } = work;
-  const { expected, outBlocks, reduces } = specifications[collective as SpecifiedCollective];
+  assertCollective("outputsOf", collective);
+  const { expected, outBlocks, reduces } = specifications[collective];
   const ranks = calls.length;
   return calls.flatMap(({ rank, root, count: each, recv, recvCounts, recvOffsets }) => {
     if (recv === undefined) return [];
@@ -136,6 +168,8 @@ export function overlaps({ send, recv }: RankCall): boolean {
 export function allToAllvBlocks(
   counts: readonly (readonly number[])[],
 ): NonNullable<CallShape["blocks"]> {
+  assertArgument(Array.isArray(counts), "allToAllvBlocks", "counts", counts, "an array of rows");
+  for (const row of counts) assertCounts("allToAllvBlocks", "counts", row);
   return {
     in: counts.map(packed),
     out: counts.map((_, rank) => packed(counts.map((row) => row[rank] ?? 0))),
@@ -148,6 +182,7 @@ export function rowBlocks(
   counts: readonly number[],
 ): NonNullable<CallShape["blocks"]> {
   assertProgram("rowBlocks", program);
+  assertCounts("rowBlocks", "counts", counts);
   const { ranks, root, collective } = program;
   const spec = specifications[collective];
   const side = (blocksOf: (ranks: number, rank: number, root: number) => number): Blocks[] =>

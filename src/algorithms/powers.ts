@@ -1,12 +1,19 @@
 /** Powers of two among rank counts, as the hypercube algorithms need them. */
 
+import { assertInteger } from "./arguments.ts";
+
+/** Most ranks: `Math.clz32` counts in 32 bits. */
+const maxRanks = 2 ** 31;
+
 /** ⌈log₂ n⌉: rounds in which doubling reaches n ranks. */
 export function doublings(ranks: number): number {
+  assertInteger("doublings", "ranks", ranks, 0, maxRanks);
   return ranks <= 1 ? 0 : 32 - Math.clz32(ranks - 1);
 }
 
 /** The largest power of two up to n. */
 export function powerBelow(ranks: number): number {
+  assertInteger("powerBelow", "ranks", ranks, 1, maxRanks);
   return 2 ** (31 - Math.clz32(ranks));
 }
 
@@ -30,6 +37,7 @@ export interface Hypercube {
 
 /** Maps ranks onto a hypercube. */
 export function hypercubeOf(ranks: number): Hypercube {
+  assertInteger("hypercubeOf", "ranks", ranks, 1, maxRanks);
   const cores = powerBelow(ranks);
   const extras = ranks - cores;
   return {

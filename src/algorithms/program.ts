@@ -11,6 +11,7 @@
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
+import { assertArgument, hasFields } from "./arguments.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
 const bufferNames = ["in", "out", "scratch"] as const;
@@ -134,8 +135,24 @@ export function refText(ref: Ref, span = 1): string {
   return `${bufferNames[bufferOf(ref)]}[${range}]`;
 }
 
+const stepFields = {
+  from: "number",
+  to: "number",
+  read: "number",
+  other: "number",
+  write: "number",
+  span: "number",
+} as const;
+
 /** A step in words, such as `receive from 3, fold with in[2], send to 1`. */
 export function stepText(step: Step): string {
+  assertArgument(
+    hasFields(step, stepFields),
+    "stepText",
+    "step",
+    step,
+    "a step, as stepAt gives it",
+  );
   const { from, to, read, other, write, span, final } = step;
   const parts: string[] = [];
   if (from !== none) parts.push(span === 0 ? `wait for ${from}` : `receive from ${from}`);

@@ -8,6 +8,7 @@
  * without a queue gives the same times.
  */
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
+import { assertAmount, assertArgument, hasFields } from "./arguments.ts";
 import { runEvents } from "./engine/event-engine.ts";
 import { type MessageEvent, MessageLog } from "./engine/message-log.ts";
 import type { LinkModel, Timing } from "./engine/model.ts";
@@ -88,6 +89,9 @@ function within(field: keyof typeof linkBounds, value: number, subject: string):
 
 /** The cost of a message of a dtype on a link. A port is held for a whole number of picoseconds, rounded up. */
 export function linkModel(link: Link, bytesPerElement: number): LinkModel {
+  const isLink = hasFields(link, { latencyPs: "number", gigabytesPerSecond: "number" });
+  assertArgument(isLink, "linkModel", "link", link, "a link, as linkOf gives it");
+  assertAmount("linkModel", "bytesPerElement", bytesPerElement);
   const psPerElement = (bytesPerElement * 1000) / link.gigabytesPerSecond;
   return { latency: link.latencyPs, occupancy: (elements) => Math.ceil(elements * psPerElement) };
 }

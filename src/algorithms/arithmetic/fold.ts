@@ -12,7 +12,8 @@
  *
  * The file has all that the kernels of the dtypes share: lanes, chains of sources, and canonical NaNs.
  */
-import { bytesOf, type DType } from "../../api/dtype.ts";
+import { bytesOf, type DType, dtypes, isDType } from "../../api/dtype.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 
 /**
@@ -121,8 +122,24 @@ export function lanesOf(
   byteOffset: number,
   byteLength: number,
 ): Lanes {
-  const laneBytes = bytesOf(dtype) / lanesPerElement(dtype);
+  if (!isDType(dtype)) {
+    throw invalid("lanesOf", "dtype", textOf(dtype), `one of ${dtypes.join(", ")}`);
+  }
+  const most = memory?.byteLength;
+  if (typeof most !== "number" || ArrayBuffer.isView(memory)) {
+    const needed = "an ArrayBuffer or a SharedArrayBuffer";
+    throw invalid("lanesOf", "memory", textOf(memory), needed);
+  }
+  const elementBytes = bytesOf(dtype);
+  const laneBytes = elementBytes / lanesPerElement(dtype);
+  assertMultiple("byteOffset", byteOffset, laneBytes, most);
+  assertMultiple("byteLength", byteLength, elementBytes, most - byteOffset);
   return views[dtype](memory, byteOffset, byteLength / laneBytes);
+}
+
+function assertMultiple(field: string, found: number, unit: number, most: number): void {
+  const is = Number.isSafeInteger(found) && found >= 0 && found <= most && found % unit === 0;
+  if (!is) throw invalid("lanesOf", field, textOf(found), `a multiple of ${unit} in 0..${most}`);
 }
 
 // Chains: a whole left fold over many sources, cut into blocks that stay in the innermost cache.

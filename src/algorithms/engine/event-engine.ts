@@ -9,7 +9,7 @@
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
-import { assertEnded, InFlight, type RunOptions } from "./recurrence.ts";
+import { assertEnded, assertRun, InFlight, type RunOptions } from "./recurrence.ts";
 import type { Traffic } from "./traffic.ts";
 
 /** The resources that messages contend for. */
@@ -32,6 +32,7 @@ export function runEvents(
   model: LinkModel,
   options: EventOptions = {},
 ): EventTiming {
+  assertRun("runEvents", traffic, model, options);
   return new EventRun(traffic, model, options).run();
 }
 

@@ -1,11 +1,19 @@
 /** Input and output of the engines: costs of messages, and times. Times are whole numbers of the model's unit. */
 
+import { assertArgument, hasFields } from "../arguments.ts";
+
 /** The cost of a message. */
 export interface LinkModel {
   /** From leaving the sender to reaching the receiver. */
   readonly latency: number;
   /** Time for which a message of that many elements occupies a port. */
   occupancy(elements: number): number;
+}
+
+/** Needs the cost of messages. */
+export function assertModel(subject: string, found: unknown): void {
+  const is = hasFields(found, { latency: "number", occupancy: "function" });
+  assertArgument(is, subject, "model", found, "the cost of messages, as linkModel gives it");
 }
 
 /**

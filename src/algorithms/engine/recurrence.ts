@@ -6,10 +6,11 @@
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
+import { assertArgument, hasFields } from "../arguments.ts";
 import { none } from "../program.ts";
 import type { MessageLog } from "./message-log.ts";
-import { type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
-import { doubled, type Traffic } from "./traffic.ts";
+import { assertModel, type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
+import { assertTraffic, doubled, type Traffic } from "./traffic.ts";
 
 /** Options of an engine beside the traffic and the model. */
 export interface RunOptions {
@@ -19,12 +20,40 @@ export interface RunOptions {
   readonly onProgress?: OnProgress | undefined;
 }
 
+/** Needs the arguments of an engine. */
+export function assertRun(
+  subject: string,
+  traffic: Traffic,
+  model: LinkModel,
+  options: RunOptions,
+): void {
+  assertTraffic(subject, traffic);
+  assertModel(subject, model);
+  assertArgument(
+    hasFields(options, {}),
+    subject,
+    "options",
+    options,
+    "an object with named fields",
+  );
+  const { start = [] } = options;
+  assertArgument(
+    hasFields(start, { length: "number" }),
+    subject,
+    "start",
+    start,
+    "an array of times",
+  );
+}
+
 /** Times of traffic with one lane a rank over links that are not shared. */
 export function runRecurrence(
   traffic: Traffic,
   model: LinkModel,
-  { start = [], log, onProgress }: RunOptions = {},
+  options: RunOptions = {},
 ): Timing {
+  assertRun("runRecurrence", traffic, model, options);
+  const { start = [], log, onProgress } = options;
   const { ranks, starts, receives, sends, elements, times, edgeTo } = traffic;
   const { latency } = model;
   const flight = new InFlight(edgeTo.length);

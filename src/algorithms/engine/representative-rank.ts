@@ -12,9 +12,10 @@
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
+import { assertAmount, assertArgument } from "../arguments.ts";
 import type { Lane } from "../builder.ts";
 import { column, none, stepWidth } from "../program.ts";
-import type { LinkModel } from "./model.ts";
+import { assertModel, type LinkModel } from "./model.ts";
 import { stuckError } from "./recurrence.ts";
 
 /** The result of every rank. */
@@ -32,6 +33,15 @@ export function foldedTiming(
   chunkElements: number,
   model: LinkModel,
 ): FoldedTiming {
+  assertArgument(
+    Array.isArray(blocks),
+    "foldedTiming",
+    "blocks",
+    blocks,
+    "blocks, as briefLane gives them",
+  );
+  assertAmount("foldedTiming", "chunkElements", chunkElements);
+  assertModel("foldedTiming", model);
   const rank = new RepresentativeRank(chunkElements, model);
   for (const block of blocks) rank.take(block);
   return rank.timing();

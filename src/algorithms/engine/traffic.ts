@@ -10,6 +10,7 @@
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
+import { assertArgument, hasFields } from "../arguments.ts";
 import type { Layout } from "../layout.ts";
 import { tooMuchTraffic } from "../limits.ts";
 import {
@@ -52,6 +53,12 @@ export interface Traffic {
   readonly messages: number;
 }
 
+/** Needs the traffic of a call. */
+export function assertTraffic(subject: string, found: unknown): void {
+  const is = hasFields(found, { ranks: "number", starts: "object", edgeTo: "object" });
+  assertArgument(is, subject, "traffic", found, "the traffic of a call, as trafficOf gives it");
+}
+
 /** Ranks from 0 up to `period` that represent all: rank r represents every rank r + k · period, renumbered. */
 export interface Period {
   /** Divides the number of ranks. */
@@ -63,14 +70,19 @@ export interface Period {
  * Reads the traffic off the lanes of a program; without a layout all messages are empty.
  *
  * @throws UnsupportedError for more runs than the limit.
- * @param period Where ranks at this distance are equivalent, the ranks below it represent all.
+ * @param represented Where ranks at this distance are equivalent, the ranks below it represent all.
  */
 export function trafficOf(
   source: LaneSource,
   layout: Layout | undefined,
-  { period, symmetry }: Period = { period: source.ranks, symmetry: "rotation" },
+  represented?: Period,
 ): Traffic {
+  const isSource = hasFields(source, { ranks: "number", channels: "number", steps: "function" });
+  assertArgument(isSource, "trafficOf", "source", source, "lanes, as writtenLanes gives them");
+  const isLayout = layout === undefined || hasFields(layout, { in: "object", out: "object" });
+  assertArgument(isLayout, "trafficOf", "layout", layout, "a layout, as layoutOf gives it");
   const { ranks, channels } = source;
+  const { period, symmetry } = represented ?? { period: ranks, symmetry: "rotation" };
   const lanes = period * channels;
   assertReadable(source, lanes);
   const edges = new EdgeTable();

@@ -8,6 +8,7 @@
 
 import { dtypeInfo } from "../../api/dtype.ts";
 import { countText } from "../../api/error-text.ts";
+import { assertArgument } from "../arguments.ts";
 import { seesOrder } from "../nccl/differing.ts";
 import { type NcclVariables, settingOf } from "../nccl/environment.ts";
 import { type ElementRounding, elementPlan, operatorSign } from "../nccl/explain.ts";
@@ -310,6 +311,7 @@ function rangesOf(calls: Calls): FoldRange[] {
 
 /** A fold in words: `r2 + r1 + (r3 + r0)`, from left to right. */
 export function foldText(order: FoldOrder, op: Resolved["op"]): string {
+  assertArgument(Array.isArray(order), "foldText", "order", order, "an order of folding");
   const sign = op === undefined ? ", " : ` ${operatorSign(op)} `;
   return orderText(order, sign);
 }

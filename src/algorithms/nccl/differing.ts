@@ -8,6 +8,7 @@
 import { reduceOpName } from "../../api/backend-entry.ts";
 import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
+import { assertArgument, hasFields } from "../arguments.ts";
 import { roundingAt } from "./explain.ts";
 import type { FoldOrder } from "./fold-order.ts";
 import { isScaled, patternBytes } from "./plan.ts";
@@ -40,7 +41,16 @@ export function differing(a: NcclPlan, b: NcclPlan): Difference {
 }
 
 /** `35.2 % of the elements may differ, first at 5376`. */
-export function differenceText({ differing: count, elements, first }: Difference): string {
+export function differenceText(difference: Difference): string {
+  const isDifference = hasFields(difference, { differing: "number", elements: "number" });
+  assertArgument(
+    isDifference,
+    "differenceText",
+    "difference",
+    difference,
+    "that of two plans, by differing",
+  );
+  const { differing: count, elements, first } = difference;
   if (first === undefined) return "every element is equal";
   const share = ((100 * count) / elements).toFixed(1);
   const block = first.block === 0 ? "" : ` of block ${first.block}`;

@@ -9,7 +9,7 @@
 import { InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import { balancedTree } from "./connect.ts";
-import { levelsOf, type SearchResult, type Topology } from "./topology.ts";
+import { assertTopology, levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
 /** A line of a file. */
 export interface XmlPlace {
@@ -145,6 +145,7 @@ const ringPattern = 4;
  * @throws InvalidArgumentError for other numbers than one for each rank, and UnsupportedError for several nodes.
  */
 export function graphFile(topology: Topology, devices: readonly number[]): string {
+  assertTopology("graphFile", topology);
   const { ranks, nodes, channels, ringSearch, treeSearch, sameChannels } = topology;
   if (nodes > 1) {
     const headline = `graphFile: topology: found ${nodes} nodes, a file has the graphs of one`;

@@ -17,6 +17,7 @@ import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../api/reduce-op.ts";
+import { assertArgument, assertInteger } from "../arguments.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
 import { type Choice, channelBudget, choose, modelBytes, searchOf } from "./choice.ts";
@@ -299,12 +300,18 @@ const masks = new Map<number, Uint8Array>();
 export function separateMask(elementBytes: number): Uint8Array {
   let mask = masks.get(elementBytes);
   if (mask === undefined) {
+    const isSize = [1, 2, 4, 8].includes(elementBytes);
+    assertArgument(isSize, "takeSeparate", "elementBytes", elementBytes, "1, 2, 4 or 8");
     mask = Uint8Array.from({ length: patternBytes / elementBytes }, (_, i) =>
       isFusedAt(i * elementBytes) ? 0 : 1,
     );
     masks.set(elementBytes, mask);
   }
   return mask;
+}
+
+function lengthOf(lanes: Lanes): number {
+  return ArrayBuffer.isView(lanes) ? lanes.length : 0;
 }
 
 /**
@@ -318,6 +325,8 @@ export function takeSeparate(
   elementBytes: number,
   first: number,
 ): void {
+  assertInteger("takeSeparate", "count", count, 0, Math.min(lengthOf(fused), lengthOf(separate)));
+  assertInteger("takeSeparate", "first", first, 0, Number.MAX_SAFE_INTEGER);
   const mask = separateMask(elementBytes);
   let at = first % mask.length;
   for (let i = 0; i < count; i++) {

@@ -5,6 +5,7 @@ import type { Forced } from "./choice.ts";
 import { isCount, planCall } from "./plan.ts";
 import type { NcclPlan, PlanRequest } from "./plan-types.ts";
 import { isNcclCollective, type NcclSettings, ncclCollectives } from "./rules.ts";
+import { assertTopology } from "./topology.ts";
 
 const subject = "plan of NCCL";
 
@@ -35,9 +36,7 @@ export function ncclPlan(request: PlanRequest): NcclPlan {
   if (!isNcclCollective(collective)) {
     refuse("collective", collective, `one of ${ncclCollectives.join(", ")}`);
   }
-  if (!((topology?.ranks ?? 0) >= 1 && Array.isArray(topology.channels))) {
-    refuse("topology", topology, "that of a machine, such as h200x8(8)");
-  }
+  assertTopology(subject, topology);
   if (!isDType(dtype)) refuse("dtype", dtype, `one of ${dtypes.join(", ")}`);
   assertOptions(subject, settings ?? {}, settingKinds, { path: "settings" });
   assertOptions(subject, forced ?? {}, forcedKinds, { path: "forced" });

@@ -8,6 +8,7 @@
 
 import { UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertArgument } from "../arguments.ts";
 
 /** Algorithms without in-network reduction, in the order NCCL tries them. */
 export const algorithms = ["Tree", "Ring", "PAT"] as const;
@@ -141,6 +142,7 @@ export interface Library {
 
 /** The library of a name; also of names with a patch number, such as `nccl-2.29.3`. `undefined` for an unknown one. */
 export function libraryOf(name: string): Library | undefined {
+  assertArgument(typeof name === "string", "libraryOf", "name", name, "a name, such as nccl-2.28");
   const [family, version = "", ...rest] = name.split("-");
   if (rest.length > 0) return undefined;
   if (family === "torch" && Object.hasOwn(torchWheels, version)) {

@@ -7,6 +7,7 @@
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertArgument } from "../arguments.ts";
 import type { Evidence, ResolvedSettings } from "./rules.ts";
 
 /** A tree of ranks. */
@@ -156,6 +157,13 @@ export function isRing(order: readonly number[]): boolean {
   return order.length > 0 && sorted.every((rank, i) => rank === i);
 }
 
+/** Needs the topology of a machine. */
+export function assertTopology(subject: string, found: unknown): void {
+  const { ranks, channels } = Object(found) as Partial<Topology>;
+  const is = (ranks ?? 0) >= 1 && Array.isArray(channels);
+  assertArgument(is, subject, "topology", found, "that of a machine, such as h200x8(8)");
+}
+
 /**
  * The same machine with another ring in every channel, as from a graph file with permuted rings. `order` is the ranks in the
  * order of their `next` pointers.
@@ -163,6 +171,7 @@ export function isRing(order: readonly number[]): boolean {
  * @throws InvalidArgumentError for an order without all ranks, and UnsupportedError for several hosts.
  */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
+  assertTopology("withRing", topology);
   if (topology.nodes > 1) {
     throw new UnsupportedError(
       {

@@ -19,6 +19,7 @@ import {
 import { largest } from "../../api/largest.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Cost } from "../algorithm.ts";
+import { assertArgument, assertInteger, hasFields } from "../arguments.ts";
 import type { FusedFold, Operand } from "../fuse.ts";
 import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layout.ts";
 import { isTooLarge } from "../limits.ts";
@@ -233,6 +234,17 @@ export function explainInRankOrder(
   comm: CommInfo,
   caller: number,
 ): Explanation {
+  const subject = "explainInRankOrder";
+  const isQuestion = hasFields(question, { collective: "string" });
+  assertArgument(
+    isQuestion,
+    subject,
+    "question",
+    question,
+    "an object with the collective of a call",
+  );
+  assertArgument(Array.isArray(comm?.ranks), subject, "comm", comm, "the facts of a communicator");
+  assertInteger(subject, "caller", caller, 0, comm.ranks.length - 1);
   const { collective, dtype, op, count = 0, root = 0, counts } = question;
   if (!isBuilt(collective)) throw unexplained(collective);
   const { expected, reduces } = specifications[collective];

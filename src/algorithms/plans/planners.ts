@@ -21,6 +21,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertArgument, assertCollective, hasFields } from "../arguments.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
@@ -76,6 +77,13 @@ const unnamed = { library: "nccl-2.28", topology: "h200x8", ranks: 8 } as const;
  * begins the errors.
  */
 export function plannersOf(options: PlanOptions, subject = "sim"): (size: number) => Planner {
+  assertArgument(
+    hasFields(options, {}),
+    subject,
+    "options",
+    options,
+    "one object with named fields",
+  );
   const { algorithms = {}, like, topology: machine = unnamed.topology } = options;
   checkChoice(algorithms, subject);
   if (like === undefined) assertUnnamed(options, subject);
@@ -286,6 +294,12 @@ function followed(like: unknown, subject: string): Library {
 
 /** The plan of a call; a root counts only where the collective has one. */
 export function planOf(planner: Planner, question: PlanQuestion): Plan {
+  if (typeof planner?.of !== "function") {
+    throw invalid("planOf", "planner", textOf(planner), "a planner, as plannersOf gives it");
+  }
+  if (!Object.hasOwn(specifications, question?.collective)) {
+    assertCollective("planOf", question?.collective);
+  }
   return planner.of(withRootOf(question));
 }
 

@@ -1,6 +1,7 @@
 /** The topologies of large machines: the links that pairs of ranks share. Pure descriptions. */
 
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertAmount, assertArgument, hasFields } from "../arguments.ts";
 import type { Fabric } from "../engine/index.ts";
 
 /** A topology for a number of ranks. */
@@ -33,6 +34,17 @@ export interface LinkCost {
 
 /** A topology with costs, for elements of `bytesPerElement` bytes. */
 export function fabricOf(topology: Topology, cost: LinkCost, bytesPerElement: number): Fabric {
+  const isTopology = hasFields(topology, { links: "number", link: "function", width: "function" });
+  assertArgument(isTopology, "fabricOf", "topology", topology, "one such as torus([4, 4])");
+  const isCost = hasFields(cost, { gigabytesPerSecond: "number", hopLatencyPs: "number" });
+  assertArgument(
+    isCost,
+    "fabricOf",
+    "cost",
+    cost,
+    "an object with gigabytesPerSecond and hopLatencyPs",
+  );
+  assertAmount("fabricOf", "bytesPerElement", bytesPerElement);
   const psPerElement = (bytesPerElement * 1000) / cost.gigabytesPerSecond;
   return {
     links: topology.links,

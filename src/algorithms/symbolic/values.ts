@@ -7,6 +7,7 @@
  * distinguish its operands, because every operator is commutative bit by bit. A leaf that is folded in directly (one rounding
  * for an average) differs from one that is a partial first.
  */
+import { assertInteger } from "../arguments.ts";
 import { none } from "../program.ts";
 
 /** Number of a value in its table. Operands have lower numbers than their results. */
@@ -43,6 +44,9 @@ export interface Room {
   readonly leaves: number;
 }
 
+/** Most ranks of a table. */
+const maxRanks = 2 ** 20;
+
 const initialCapacity: Room = { values: 256, leaves: 4 };
 
 /** Stores each distinct value once. */
@@ -57,6 +61,7 @@ export class ValueTable {
   readonly #sets: RankSets;
 
   constructor(ranks: number, capacity: Room = initialCapacity) {
+    assertInteger("ValueTable", "ranks", ranks, 1, maxRanks);
     this.#sets = new RankSets(ranks);
     this.#values = new Int32Array(Math.max(1, capacity.values) * valueWidth);
     this.#ranks = ranks;

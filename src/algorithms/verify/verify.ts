@@ -64,6 +64,7 @@ export function verifyAlgorithm(
 /** Verifies a program; with its algorithm, also credits, cost and order of folding against the header. */
 export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict {
   assertProgram("verifyProgram", program);
+  if (algorithm !== undefined) assertAlgorithm("verifyProgram", program.collective, algorithm);
   const matching = matchSteps(program);
   const apart = executeMatched(program, matching, false);
   let problems = [

@@ -1,3 +1,4 @@
+import { InvalidArgumentError } from "twinccl";
 import {
   acrossHypercube,
   along,
@@ -36,4 +37,32 @@ test("powers of two among rank counts", () => {
     [5, undefined],
   ]);
   expect([0, 1, 2, 3, 4, 5].map(coreOf)).toEqual([0, undefined, 1, undefined, 2, 3]);
+});
+
+test.each([undefined, null, -1, Number.NaN, 1.5, 2 ** 53, "3", {}, []] as never[])(
+  "%s is refused as a number of ranks",
+  (ranks) => {
+    const calls = {
+      acrossHypercube: () => acrossHypercube(text, ranks, "nearest"),
+      doublings: () => doublings(ranks),
+      hypercubeOf: () => hypercubeOf(ranks),
+      powerBelow: () => powerBelow(ranks),
+      roundRing: () => roundRing(ranks, 0),
+    };
+    for (const [name, call] of Object.entries(calls)) {
+      expect(call, name).toThrow(InvalidArgumentError);
+      expect(call).toThrow(expect.objectContaining({ field: "ranks" }));
+      expect(call).toThrow(`${name}: ranks: found `);
+    }
+  },
+);
+
+test("wrong orders, verbs and partners are refused by field", () => {
+  const wrong = (call: () => unknown, field: string): void => {
+    expect(call).toThrow(expect.objectContaining({ code: "ERR_COMM_ARG", field }));
+  };
+  wrong(() => along(text, []), "order");
+  wrong(() => along({ ...text, into: undefined as never }, [0]), "folds");
+  wrong(() => acrossHypercube(text, 4, "next" as never), "partners");
+  wrong(() => roundRing(4, 4), "last");
 });

@@ -109,6 +109,12 @@ function planCall(
   return timedPlan(plan, symmetric);
 }
 
+function assertQuestion(found: unknown): asserts found is object {
+  if (typeof found === "object" && found !== null) return;
+  const needs = "an object with collective, ranks, count and dtype";
+  throw invalid("time of a call", "question", textOf(found), needs);
+}
+
 /** Collectives with an operator. */
 const folding: readonly string[] = ["allReduce", "reduceScatter", "reduce"];
 
@@ -183,7 +189,10 @@ function trafficOf(
 }
 
 /** Bytes of a call as nccl-tests counts them. */
-export function testedBytes({ collective, ranks, count, dtype, counts }: TimedQuestion): number {
+export function testedBytes(question: TimedQuestion): number {
+  assertQuestion(question);
+  check(question);
+  const { collective, ranks, count, dtype, counts } = question;
   const whole = ["allReduce", "broadcast", "reduce", "sendRecv"].includes(collective);
   const sums = counts?.map((row) => row.reduce((sum, each) => sum + each, 0));
   const elements = sums === undefined ? count * (whole ? 1 : ranks) : Math.max(...sums);
@@ -235,10 +244,7 @@ function checkArguments(profile: Partial<MachineProfile> | null, question: unkno
     const needs = "a profile, such as machineProfiles.h200x8 or that of parseProfile";
     throw invalid("time of a call", "profile", textOf(profile), needs);
   }
-  if (typeof question !== "object" || question === null) {
-    const needs = "an object with collective, ranks, count and dtype";
-    throw invalid("time of a call", "question", textOf(question), needs);
-  }
+  assertQuestion(question);
   const { mode, forced } = question as Partial<TimedQuestion>;
   checkNames("", question, fields, measuredFields);
   if (mode !== undefined && typeof mode !== "object") {

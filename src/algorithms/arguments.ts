@@ -1,0 +1,61 @@
+/** Checks of the arguments of exported functions: a wrong one is refused by field, before anything reads it. */
+import { type SpecifiedCollective, specifications } from "../api/collectives/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
+
+/** Refuses an argument, unless it is what it must be. */
+export function assertArgument(
+  is: boolean,
+  subject: string,
+  field: string,
+  found: unknown,
+  needed: string,
+): void {
+  if (!is) throw invalid(subject, field, textOf(found), needed);
+}
+
+/** Needs an integer in `least..most`. */
+export function assertInteger(
+  subject: string,
+  field: string,
+  found: unknown,
+  least: number,
+  most: number,
+): void {
+  const is = Number.isSafeInteger(found) && (found as number) >= least && (found as number) <= most;
+  if (!is) throw invalid(subject, field, textOf(found), `an integer in ${least}..${most}`);
+}
+
+/** Needs a number of at least 0. */
+export function assertAmount(subject: string, field: string, found: unknown): void {
+  const is = Number.isFinite(found) && (found as number) >= 0;
+  assertArgument(is, subject, field, found, "a number of at least 0");
+}
+
+/** Needs lengths, one for each rank or block. */
+export function assertCounts(subject: string, field: string, found: unknown): void {
+  const isCount = (each: unknown): boolean => Number.isSafeInteger(each) && (each as number) >= 0;
+  const is = Array.isArray(found) && found.every(isCount);
+  assertArgument(is, subject, field, found, "an array of integers of at least 0");
+}
+
+const collectives = `one of ${Object.keys(specifications).join(", ")}`;
+
+/** Needs a collective with a specification. */
+export function assertCollective(
+  subject: string,
+  found: unknown,
+): asserts found is SpecifiedCollective {
+  const is = Object.hasOwn(specifications, found as SpecifiedCollective);
+  assertArgument(is, subject, "collective", found, collectives);
+}
+
+/** The kinds of some fields, as `typeof` names them. */
+type FieldKinds = Readonly<Record<string, "function" | "number" | "object" | "string">>;
+
+/** True for an object that has these fields, each of its kind. */
+export function hasFields(found: unknown, kinds: FieldKinds): boolean {
+  if (typeof found !== "object" || found === null) return false;
+  const fields = found as Readonly<Record<string, unknown>>;
+  for (const name in kinds) if (typeof fields[name] !== kinds[name]) return false;
+  return true;
+}
