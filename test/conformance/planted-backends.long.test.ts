@@ -363,6 +363,35 @@ function answering(answers: (session: Session) => Partial<Session>): Backend {
   };
 }
 
+test.each<{ fault: string; abort: (state: { isOver: boolean }) => void }>([
+  {
+    fault: "ends the other communicators too",
+    abort: (state) => {
+      state.isOver = true;
+    },
+  },
+  {
+    fault: "throws",
+    abort: () => {
+      throw new Error("planted");
+    },
+  },
+])("an abort that $fault fails the case of aborts", async ({ abort }) => {
+  const faulty = (): Backend =>
+    answering((session) => {
+      const state = { isOver: false };
+      const execute: Session["execute"] = async (work) => {
+        await new Promise((resolve) => setImmediate(resolve));
+        if (state.isOver) throw new Error("the session is over");
+        return session.execute(work);
+      };
+      return { execute, abort: () => abort(state) };
+    });
+  expect(await failures(faulty)).toContain(
+    "ends the open calls of an aborted communicator, and no others",
+  );
+});
+
 /** The host backend with other plans. */
 function explaining(change: (plan: Explanation, question: Question) => Explanation): Backend {
   return answering((session) => {

@@ -69,6 +69,11 @@ export interface ConformanceParts {
   replays(comm: Communicator): Promise<{ disposed: boolean; code: string; held: number[] }>;
   /** Closes a communicator of all ranks twice; returns the code of a barrier on it afterwards. */
   closeTwice(comm: Communicator): Promise<string>;
+  /**
+   * Makes a sum on a split, which rank 0 aborts once the sum is under way, and then a barrier. Returns the codes of both, and the contents of a sum
+   * on the communicator itself.
+   */
+  aborts(comm: Communicator): Promise<{ sum: string; barrier: string; held: number[] }>;
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
   splitNames(comm: Communicator): Promise<string[]>;
   /**
@@ -307,6 +312,20 @@ async function closeTwice(comm: Communicator): Promise<string> {
   return codeOf(own.barrier());
 }
 
+async function aborts(comm: Communicator): Promise<PartResult<ConformanceParts["aborts"]>> {
+  const own = await comm.split({ color: 0 });
+  const data = comm.alloc("float32", 100_000).fill(1);
+  await own.barrier();
+  const sum = own.allReduce({ send: data, op: "sum" });
+  const ended = codeOf(sum);
+  if (comm.rank === 0) {
+    await sum.enqueued;
+    own.abort("enough");
+  }
+  const barrier = await codeOf(own.barrier());
+  return { sum: await ended, barrier, held: await healthCheck(comm) };
+}
+
 async function splitNames(comm: Communicator): Promise<string[]> {
   const half = await comm.split({ color: comm.rank === 0 ? 0 : 1 });
   // Only some of the ranks make more communicators than the others.
@@ -393,6 +412,7 @@ export const conformanceParts: ConformanceParts = {
   countMismatch,
   replays,
   closeTwice,
+  aborts,
   splitNames,
   ownStreams,
   explanation,

@@ -399,6 +399,16 @@ function endsOf(subject: RanksUnderTest): Cases {
         expectEqual("codes", codes, sameOn(ranks, "ERR_COMM_CLOSED"));
         await expectHealthy(ranks);
       }),
+    "ends the open calls of an aborted communicator, and no others": () =>
+      use(most, async (ranks) => {
+        for (const [rank, { sum, barrier, held }] of (await ranks.each("aborts")).entries()) {
+          // It may be complete before the abort.
+          const isEnded = ["it was taken", "ERR_COMM_ABORTED"].includes(sum);
+          expectTrue(`rank ${rank}: the sum ends, or is aborted: ${sum}`, isEnded);
+          expectEqual(`rank ${rank}: code of the barrier`, barrier, "ERR_COMM_ABORTED");
+          expectEqual(`rank ${rank}: contents`, held, healthyAmong(ranks.size));
+        }
+      }),
     "names communicators of the same color differently, alike on all ranks": () =>
       use(most, async (ranks) => {
         const names = await ranks.each("splitNames");
