@@ -3,7 +3,7 @@
  *
  * A `Fold` works on *lanes*, the memory of a buffer as the type that keeps its bits. 64-bit integers are pairs of 32-bit words
  * (low word first), 16-bit and 8-bit floats are their bit patterns. Positions and counts are always **elements**. Every hop
- * rounds to the element type; nothing is accumulated wider.
+ * rounds to the element type. Only the fold of NCCL's symmetric kernels accumulates in float32 (`FoldTerms.accumulator`).
  *
  * A *contribution* is a rank's own input. A *partial* is a value that already holds contributions.
  * The difference matters for averages and pre-multiplied sums only: a contribution is multiplied by
@@ -24,8 +24,8 @@ import type { ReduceOp } from "../../api/reduce-op.ts";
 export type Lanes = Uint8Array | Uint16Array | Int32Array | Float32Array | Float64Array;
 
 /**
- * Rounding of `x * s + partial`: once (`fused`), or after the product too (`separate`). fp8 is
- * never fused.
+ * Rounding of `x * s + partial`: once (`fused`), or after the product too (`separate`). 1-byte
+ * floats are never fused.
  */
 export type ScalarRounding = "fused" | "separate";
 

@@ -53,7 +53,7 @@ const initialCapacity: Room = { values: 256, leaves: 4 };
 export class ValueTable {
   #size = 0;
   #values: Int32Array;
-  /** By rank and chunk, `#leafRoom` entries per rank: the value's number plus one; 0 for none. */
+  /** By rank and chunk, `#leavesPerRank` entries per rank: the value's number plus one; 0 for none. */
   #leaves: Int32Array;
   #leavesPerRank: number;
   readonly #ranks: number;
