@@ -368,7 +368,7 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Waits for this rank's calls and refuses later ones. Rethrows an unobserved failure. Closed again, it waits for the
-   * same end and rethrows nothing. Inside of a `group` or `capture` of its own it is refused, as wrong calls are there.
+   * same end and rethrows nothing. Inside of a `group`, `capture` or `prepare` of its own it is refused, as wrong calls are there.
    */
   close(): Promise<void>;
 

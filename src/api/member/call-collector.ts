@@ -1,4 +1,4 @@
-/** Collects the checked, unposted calls of a callback of `group` or `capture`; settles operations of several calls. */
+/** Collects the checked, unposted calls of a callback of `group`, `capture` or `prepare`; settles operations of several calls. */
 import { type Caller, InvalidArgumentError } from "../errors.ts";
 import { completeOp, failOp, type Operation, submitOp } from "../op.ts";
 import type { CollectedCall } from "./call-cache.ts";
@@ -14,7 +14,7 @@ export function isMessage({ prepared }: CollectedCall): boolean {
   return "transfers" in prepared;
 }
 
-/** A call whose callback is collected. */
+/** A method whose callback is collected. */
 export type CallbackAction = "group" | "capture" | "prepare";
 
 /** Calls posted together, or compute between two postings. */
@@ -28,21 +28,21 @@ export function isWork(step: Step): step is VirtualWork {
 /** Collects the calls of one callback. Compute in a group alone is not collected. */
 export class CallCollector {
   readonly steps: Step[] = [];
-  readonly #action: CallbackAction;
+  readonly action: CallbackAction;
   /** The calling rank of a communicator. */
   readonly owner: object;
   /** The collector of the enclosing callback. */
   readonly outer: CallCollector | undefined;
 
   constructor(action: CallbackAction, owner: object, outer: CallCollector | undefined) {
-    this.#action = action;
+    this.action = action;
     this.owner = owner;
     this.outer = outer;
   }
 
   /** Adds virtual compute to the enclosing recording, if any. */
   addWork(work: VirtualWork): boolean {
-    if (this.#action !== "capture") return this.outer?.addWork(work) ?? false;
+    if (this.action !== "capture") return this.outer?.addWork(work) ?? false;
     this.steps.push(work);
     return true;
   }

@@ -404,12 +404,13 @@ function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): C
   );
 }
 
-/** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */
+/** Throws inside of a callback that is collected, its own or another communicator's. */
 function assertOutside(poster: Poster): void {
   poster.assertOwn("replay");
-  if (poster.collector === undefined) return;
+  const { collector } = poster;
+  if (collector === undefined) return;
   throw poster.fault(
     { collective: "replay", field: "calls" },
-    "replay: called inside of group or capture, needs a place outside",
+    `replay: called inside of ${collector.action}, needs a place outside`,
   );
 }

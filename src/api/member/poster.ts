@@ -2,7 +2,7 @@
  * Posts the calls of one rank: checks arguments, calls hooks, and counts. Every refusal becomes a rejected operation, so that
  * wrong calls fail in one way, awaited or not.
  *
- * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
+ * Inside `group`, `capture` and `prepare` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import { isMemoryOver } from "../buffer.ts";
@@ -89,7 +89,7 @@ export class Poster {
   }
 
   /**
-   * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback of `group` or `capture` it is
+   * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback that is collected it is
    * thrown instead, and ends that callback. `kept` is a call that its owner has cached, with buffers that live.
    */
   post<T, A extends CallOptions | undefined>(
@@ -221,23 +221,24 @@ export class Poster {
     return innermost?.owner === this ? innermost : undefined;
   }
 
-  /** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
+  /** Throws inside of another communicator's callback: the call would be posted at once, and not be a part of it. */
   assertOwn(action: string): void {
     if (innermost === undefined || innermost.owner === this) return;
     throw this.fault(
       { collective: action, field: "calls" },
-      `${action}: called on "${this.facts.comm}" inside of another communicator's group or capture`,
-      "a group or recording is of one communicator: make the call before or behind it, or in one of its own",
+      `${action}: called on "${this.facts.comm}" inside of another communicator's ${innermost.action}`,
+      `calls in a ${innermost.action} are of one communicator: make this one before or behind it, or in one of its own`,
     );
   }
 
   /** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
   assertClosable(): void {
-    if (this.collector === undefined) return;
+    const { collector } = this;
+    if (collector === undefined) return;
     throw this.fault(
       { collective: "close", field: "calls" },
-      `close: called on "${this.facts.comm}" inside of its own group or capture, needs a place outside`,
-      "await the group or capture, then close",
+      `close: called on "${this.facts.comm}" inside of its own ${collector.action}, needs a place outside`,
+      `close behind the ${collector.action}`,
     );
   }
 

@@ -320,7 +320,20 @@ describe("prepare refuses", () => {
       const child = await comm.split({ color: 0 });
       comm.prepare(() => child.barrier());
     });
-    await expect(failure).rejects.toThrow("inside of another communicator's group or capture");
+    await expect(failure).rejects.toThrow("inside of another communicator's prepare");
+  });
+
+  test("a replay, and a close", async () => {
+    const failures = await run(sim(), async (comm) => {
+      const graph = await comm.capture(() => void comm.barrier());
+      const replay = refusalOf(() => comm.prepare(() => graph.replay()));
+      const close = refusalOf(() => comm.prepare(() => comm.close() as never));
+      return [String(replay["message"]), String(close["message"])];
+    });
+    for (const [replay, close] of failures) {
+      expect(replay).toContain("replay: called inside of prepare, needs a place outside");
+      expect(close).toContain('close: called on "world" inside of its own prepare');
+    }
   });
 });
 
