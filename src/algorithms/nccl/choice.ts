@@ -83,10 +83,8 @@ export function pricedChoices(question: ChoiceQuestion): PricedChoice[] {
       const isFree = protocol === "LL128" && forced.protocol === undefined;
       if (isFree && !searchOf(algorithm, topology).ll128) continue;
       const entry = costEntry(collective, algorithm, protocol, topology);
-      const waits = isPlateau(question, algorithm, protocol);
-      const time =
-        predictedTime(waits ? raised(entry) : entry, algorithm, protocol, size) *
-        penalty(question, algorithm);
+      const cost = isPlateau(question, algorithm, protocol) ? raised(entry) : entry;
+      const time = predictedTime(cost, algorithm, protocol, size) * penalty(question, algorithm);
       if (time >= 0) found.push({ algorithm, protocol, time });
     }
   }

@@ -147,7 +147,7 @@ function rootedMismatch(
     ranks: [rank],
     values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
     rule: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
-    remedy: `lengths that differ are the root's to say: ${field}, one a rank`,
+    remedy: `where ranks have different lengths, the root gives them: ${field}, one a rank`,
   };
 }
 
@@ -191,7 +191,7 @@ export function transferMismatch(
   const remedy =
     field === "dtype"
       ? `receive into ${from.dtype}, as it is sent`
-      : "lengths are a law: take a subarray of the longer side";
+      : "both ends need equal lengths: take a subarray of the longer side";
   const places = ends.map(({ op }) => op.place);
   const heading = places.every((place) => place === undefined) ? [] : ["made at"];
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);

@@ -91,7 +91,6 @@ export class SimSession implements Session {
   readonly trace: WorldTrace | undefined;
   #closed = false;
 
-  /** True when the executor was opened for it. */
   constructor(
     settings: SimSettings,
     initialRanks: readonly number[],

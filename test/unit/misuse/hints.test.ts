@@ -31,14 +31,16 @@ describe("a hint", () => {
         ? comm.send({ send: ints(4), peer: 1 })
         : comm.recv({ recv: ints(5), peer: 0 }),
     );
-    expect(text).toContain(`${nothing}lengths are a law: take a subarray of the longer side`);
+    expect(text).toContain(
+      `${nothing}both ends need equal lengths: take a subarray of the longer side`,
+    );
   });
 
   test("of a gather of other lengths asks for recvCounts", async () => {
     const text = await failure(2, (comm) =>
       comm.gather({ send: ints(2 + comm.rank), root: 0, ...root(comm, { recv: ints(4) }) }),
     );
-    const hint = "lengths that differ are the root's to say: recvCounts, one a rank";
+    const hint = "where ranks have different lengths, the root gives them: recvCounts, one a rank";
     expect(text).toContain(`${nothing}${hint}`);
   });
 
@@ -46,7 +48,7 @@ describe("a hint", () => {
     const text = await failure(2, (comm) =>
       comm.scatter({ recv: ints(2 + comm.rank), root: 0, ...root(comm, { send: ints(4) }) }),
     );
-    const hint = "lengths that differ are the root's to say: sendCounts, one a rank";
+    const hint = "where ranks have different lengths, the root gives them: sendCounts, one a rank";
     expect(text).toContain(`${nothing}${hint}`);
   });
 
