@@ -18,10 +18,10 @@ import {
   type Variables,
 } from "../api/world/launchers.ts";
 import { agreeOnBackend } from "./agreed-backend.ts";
-import { fileRendezvous } from "./file.ts";
+import { fileRendezvous } from "./file-rendezvous.ts";
 import { limits, signalError } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
-import { tcpRendezvous } from "./tcp.ts";
+import { tcpRendezvous } from "./tcp-rendezvous.ts";
 
 /**
  * The rank of this process in a job of several, as its launcher gives it; `undefined` where it is a job of its own.

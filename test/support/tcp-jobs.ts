@@ -13,7 +13,7 @@ import type { TcpJobSession } from "../../src/backends/tcp/session.ts";
 import type { CompareCalls } from "../../src/job/before-calls.ts";
 import type { Membership } from "../../src/job/rendezvous.ts";
 import { StoreServer } from "../../src/job/server.ts";
-import { tcpRendezvous } from "../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../src/job/tcp-rendezvous.ts";
 import { within } from "./planted.ts";
 
 /** Settings of a job. */

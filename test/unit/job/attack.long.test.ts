@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { createConnection, type Socket } from "node:net";
 import { createInterface } from "node:readline";
 import { expect, onTestFinished, test } from "vitest";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { speaker } from "./stores.ts";
 
 const server = new URL("../../../dist/job/server.js", import.meta.url).href;

@@ -10,7 +10,7 @@ import {
 import { afterEach, expect, test, vi } from "vitest";
 import { faultOf } from "../../../src/job/connection.ts";
 import { StoreServer } from "../../../src/job/server.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { failConnections, failListeners } from "../../support/no-files.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";

@@ -2,9 +2,9 @@
 import { readFileSync, utimesSync, writeFileSync } from "node:fs";
 import { createConnection } from "node:net";
 import { expect, test, vi } from "vitest";
-import { fileRendezvous } from "../../../src/job/file.ts";
 import * as files from "../../../src/job/file-record.ts";
 import { thisProcess } from "../../../src/job/file-record.ts";
+import { fileRendezvous } from "../../../src/job/file-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { scratch } from "./launched.ts";

@@ -1,7 +1,7 @@
 /** A wait that one rank gives up: the others' waits go on, and its message does not count. */
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";

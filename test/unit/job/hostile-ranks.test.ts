@@ -10,7 +10,7 @@ import { MissingRankFinder } from "../../../src/job/missing-ranks.ts";
 import { limits, type Reply, type Request, replies, requests } from "../../../src/job/protocol.ts";
 import { openOnAllRanks } from "../../../src/job/rebuild.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { longTest } from "../../support/long-test.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";

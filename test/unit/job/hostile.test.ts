@@ -14,7 +14,7 @@ import {
   replies,
   requests,
 } from "../../../src/job/protocol.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { type LauncherEnvironment, launcherEnvironment } from "../../../src/api/world/launchers.ts";
 import { joinLaunched, rendezvousFor } from "../../../src/job/launcher-rendezvous.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { openmpi, torchrun, twinccl, type Variables } from "../../support/launcher-variables.ts";
 import { errorOf, place, relay } from "./stores.ts";
 

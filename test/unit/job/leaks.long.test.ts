@@ -1,7 +1,7 @@
 /** Leftovers in a process after its job: nothing that keeps it alive, nothing open. */
 import { spawn } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { fileRendezvous } from "../../../src/job/file.ts";
+import { fileRendezvous } from "../../../src/job/file-rendezvous.ts";
 import { StoreServer } from "../../../src/job/server.ts";
 import { freePort } from "../../support/free-port.ts";
 import { closeAfter } from "../../support/opened.ts";

@@ -2,7 +2,7 @@
 import { createConnection, createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import type { Membership } from "../../../src/job/rendezvous.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { launch, script } from "./launched.ts";
 import { bytes, type Place, place } from "./stores.ts";

@@ -1,7 +1,7 @@
 /** Name servers that do not answer: joins end at their deadline, and by their signal. */
 import { expect, test, vi } from "vitest";
-import { fileRendezvous } from "../../../src/job/file.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { fileRendezvous } from "../../../src/job/file-rendezvous.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { within } from "../../support/planted.ts";
 import { errorOf } from "./stores.ts";
 
@@ -32,7 +32,7 @@ test.each([
 });
 
 test("a signal that fires between two attempts ends the join", async () => {
-  const { tryConnect } = await import("../../../src/job/tcp.ts");
+  const { tryConnect } = await import("../../../src/job/tcp-rendezvous.ts");
   const target = { host: "127.0.0.1", port: 9, secret: "" };
   const outcome = await within(2_000, tryConnect(target, 60_000, AbortSignal.abort()));
   expect(outcome).toMatchObject({ reason: "given up", final: false });

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { CommInfo } from "../../../src/api/backend.ts";
 import { CrossCheck, FirstContacts, StoreWaits } from "../../../src/job/before-calls.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { fragile, place, relay } from "./stores.ts";
 
 test("a rank lost while the next generation is announced is reported there", async () => {

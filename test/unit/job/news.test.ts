@@ -1,6 +1,6 @@
 /** News that ranks push to each other, and questions to other ranks, over the connections to the store. */
 import { expect, test } from "vitest";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { quickTime } from "../../support/quick-time.ts";
 import { errorOf, fragile, place } from "./stores.ts";
 

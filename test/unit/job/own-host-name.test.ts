@@ -2,7 +2,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { isOwnName } from "../../../src/job/checks.ts";
 import { StoreServer } from "../../../src/job/server.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { errorOf } from "./stores.ts";
 

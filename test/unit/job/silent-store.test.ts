@@ -1,7 +1,7 @@
 /** A store that does not answer, and a rank that was stopped until long after the answer had come. */
 import { afterEach, expect, test, vi } from "vitest";
 import type { Membership } from "../../../src/job/rendezvous.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { longTest } from "../../support/long-test.ts";
 import { bytes, errorOf, place, relay, text } from "./stores.ts";
 

@@ -3,7 +3,7 @@ import { CommError } from "twinccl";
 import { expect, test } from "vitest";
 import type { Membership } from "../../../src/job/rendezvous.ts";
 import { StoreServer } from "../../../src/job/server.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";

@@ -14,7 +14,7 @@ import {
 } from "../../../src/job/protocol.ts";
 import type { JoinOptions, Membership, Rendezvous } from "../../../src/job/rendezvous.ts";
 import { StoreServer, type StoreServerOptions } from "../../../src/job/server.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 
 /** A store outside of the ranks' processes, and its address. */

@@ -16,8 +16,8 @@ import {
 import { createConnection } from "node:net";
 import { hostname } from "node:os";
 import { describe, expect, test } from "vitest";
-import { fileRendezvous } from "../../../src/job/file.ts";
 import { createRecord, removeRecord } from "../../../src/job/file-record.ts";
+import { fileRendezvous } from "../../../src/job/file-rendezvous.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";
@@ -50,7 +50,7 @@ function join(
 
 /** The file that is left after rank 0 of a run was killed. */
 async function leftBehind(path: string, jobId: string): Promise<void> {
-  const index = new URL("../../../dist/job/file.js", import.meta.url).href;
+  const index = new URL("../../../dist/job/file-rendezvous.js", import.meta.url).href;
   const program = `
     import { fileRendezvous } from ${JSON.stringify(index)};
     const path = ${JSON.stringify(path)};
@@ -117,7 +117,7 @@ describe("meeting at a file", () => {
   });
 
   test("in an own folder that cannot be listed fails by what the rank needs, not by the list", () => {
-    const module = new URL("../../../dist/job/file.js", import.meta.url).href;
+    const module = new URL("../../../dist/job/file-rendezvous.js", import.meta.url).href;
     const path = `${freshPath()}/job.rendezvous`;
     const program = `
       import { openSync } from "node:fs";

@@ -2,7 +2,7 @@
 import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
 import { StoreServer } from "../../../src/job/server.ts";
-import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { freePort } from "../../support/free-port.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";

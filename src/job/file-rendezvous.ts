@@ -21,10 +21,10 @@ import {
 import { type ErrorContext, signalError, storeError } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs } from "./server.ts";
-import { connectSession, hostStore, joinWithRetry, tryConnect } from "./tcp.ts";
+import { connectSession, hostStore, joinWithRetry, tryConnect } from "./tcp-rendezvous.ts";
 
 /** Options of a rendezvous at a file. */
-export interface FileOptions {
+export interface FileRendezvousOptions {
   /** A file, or a folder that exists; in a folder every job has a file of its own. */
   readonly path: string;
   /** Where rank 0 listens (127.0.0.1); for ranks on other machines a name or address that they reach. */
@@ -48,7 +48,7 @@ const attemptMs = 1_000;
  * number is free or has another start time. Rank 0 replaces a stale file; the others wait until it has. A file of a running
  * process, or of another machine, of which that cannot be known, is refused by name.
  */
-export function fileRendezvous(options: FileOptions): Rendezvous {
+export function fileRendezvous(options: FileRendezvousOptions): Rendezvous {
   const path = shortText("fileRendezvous", "path", options.path, 4_096);
   return {
     address: path,

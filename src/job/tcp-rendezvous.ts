@@ -47,7 +47,7 @@ import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer, type StoreServerOptions } from "./server.ts";
 
 /** Where the store is. */
-export interface TcpOptions {
+export interface TcpRendezvousOptions {
   /** Host name or address, the same on every rank (127.0.0.1). Anything but loopback needs a secret. */
   readonly address?: string | undefined;
   readonly port: number;
@@ -67,7 +67,7 @@ export interface TcpOptions {
  *
  * @throws InvalidArgumentError for a port that is none. `join` too: for a secret that is missing or short.
  */
-export function tcpRendezvous(options: TcpOptions): Rendezvous {
+export function tcpRendezvous(options: TcpRendezvousOptions): Rendezvous {
   const host = shortText("tcpRendezvous", "address", options.address ?? "127.0.0.1", 253);
   const port = wholeNumber("tcpRendezvous", "port", options.port, 1, 65_535);
   const { secret } = options;
