@@ -14,7 +14,7 @@ export {
   worldSizes,
 } from "./arbitraries.ts";
 export { type ProgramConstraints, programs } from "./arbitrary-programs.ts";
-export type { RankOutcome } from "./call-site.ts";
+export type { RankOutcome } from "./call-execution.ts";
 export {
   type CheckOptions,
   checkProperty,

@@ -9,7 +9,7 @@ import {
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertBackend } from "../api/world/create-world.ts";
 import { assertMembers, assertOutcome } from "./argument-checks.ts";
-import { CallSite, type RankOutcome } from "./call-site.ts";
+import { CallExecution, type RankOutcome } from "./call-execution.ts";
 import {
   communicatorsOf,
   type Occurrence,
@@ -238,35 +238,35 @@ async function runStep(
   keep: (place: number, outcome: RankOutcome) => void,
 ): Promise<void> {
   if (step.kind === "call") {
-    const site = new CallSite(comm, step.call);
-    await site.post();
-    keep(0, await site.outcome());
-    site.dispose();
+    const execution = new CallExecution(comm, step.call);
+    await execution.post();
+    keep(0, await execution.outcome());
+    execution.dispose();
     return;
   }
-  const sites = step.calls.map((call) => new CallSite(comm, call));
+  const executions = step.calls.map((call) => new CallExecution(comm, call));
   const keepAll = async (round: number): Promise<void> => {
-    for (const [part, site] of sites.entries()) {
-      keep(round * sites.length + part, await site.outcome());
+    for (const [part, execution] of executions.entries()) {
+      keep(round * executions.length + part, await execution.outcome());
     }
   };
   if (step.kind === "group") {
     await comm.group(() => {
-      for (const site of sites) void site.post();
+      for (const execution of executions) void execution.post();
     });
     await keepAll(0);
-    for (const site of sites) site.dispose();
+    for (const execution of executions) execution.dispose();
     return;
   }
   const graph = await comm.capture(() => {
-    for (const site of sites) void site.record();
+    for (const execution of executions) void execution.record();
   });
   for (let round = 0; round < step.times; round++) {
-    for (const site of sites) site.refill(round);
+    for (const execution of executions) execution.refill(round);
     await graph.replay();
     await keepAll(round);
   }
-  for (const site of sites) site.dispose();
+  for (const execution of executions) execution.dispose();
 }
 
 /** The program's communicators that this rank is a member of, by number. */

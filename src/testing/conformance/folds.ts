@@ -1,6 +1,6 @@
 /** Results of reductions of any bits, judged by the order that their backend explains. */
 import type { Explanation } from "../../api/index.ts";
-import type { RankOutcome } from "../call-site.ts";
+import type { RankOutcome } from "../call-execution.ts";
 import { bitsFromBytes } from "../oracle/elements.ts";
 import { bitsInOrder } from "../oracle/order.ts";
 import { oracleFinish } from "../oracle/rounding.ts";

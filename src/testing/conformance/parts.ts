@@ -13,8 +13,8 @@ import {
   type Explanation,
   type Question,
 } from "../../api/index.ts";
+import { CallExecution, type RankOutcome } from "../call-execution.ts";
 import { hostBytes } from "../call-memory.ts";
-import { CallSite, type RankOutcome } from "../call-site.ts";
 import type { Program, ProgramCall } from "../program.ts";
 import { runProgramAs } from "../run-program.ts";
 import { textOf } from "./expectations.ts";
@@ -119,10 +119,10 @@ function supports(comm: Communicator, questions: readonly Question[]): boolean[]
 async function refusals(comm: Communicator, calls: readonly ProgramCall[]): Promise<string[]> {
   const codes: string[] = [];
   for (const call of calls) {
-    const site = new CallSite(comm, call);
-    const made = site.post();
+    const execution = new CallExecution(comm, call);
+    const made = execution.post();
     codes.push(made === undefined ? "no part in it" : await codeOf(made));
-    site.dispose();
+    execution.dispose();
   }
   return codes;
 }

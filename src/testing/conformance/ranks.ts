@@ -20,7 +20,7 @@ import {
   type OptionKinds,
 } from "../../api/option-kinds.ts";
 import { programs } from "../arbitrary-programs.ts";
-import type { RankOutcome } from "../call-site.ts";
+import type { RankOutcome } from "../call-execution.ts";
 import { bytesFromBits, isFloat } from "../oracle/elements.ts";
 import { judgeRun } from "../oracle/judge.ts";
 import { sumInOrder } from "../oracle/order.ts";

@@ -7,7 +7,7 @@
  */
 
 import type { ReduceOp } from "../../api/index.ts";
-import type { RankOutcome } from "../call-site.ts";
+import type { RankOutcome } from "../call-execution.ts";
 import type { Program, ProgramCall, ProgramFoldingCall } from "../program.ts";
 import type { CallOutcome, ProgramRun } from "../run-program.ts";
 import { bitsFromBytes, comparable, firstDifference, widths } from "./elements.ts";

@@ -33,8 +33,8 @@ export interface RankOutcome {
 
 const nothing = new Uint8Array(0);
 
-/** A call to execute, several times if captured. */
-export class CallSite {
+/** One rank's part of a call, made once, or several times if captured. */
+export class CallExecution {
   readonly #comm: Communicator;
   readonly #call: ProgramCall;
   readonly #memory: CallMemory | undefined;
