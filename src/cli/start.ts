@@ -1,4 +1,4 @@
-/** `twinccl start`, the main job of `npm start`: the simulated table, with every result checked. */
+/** `twinccl start`, which `npm start` runs: the tables of the main collectives, simulated, over TCP and on GPUs, with every result checked. */
 
 import type { Backend, CollectiveName } from "../api/index.ts";
 import {
@@ -16,7 +16,7 @@ import {
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
-import { runTcp } from "./start-processes.ts";
+import { runTcp } from "./start-tcp.ts";
 import { sweep } from "./verify/sweep.ts";
 
 const ranks = 8;

@@ -10,7 +10,7 @@ import { sim } from "twinccl/sim";
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { variantBackend } from "../../../src/cli/backends.ts";
 import type { BackendSettings, BackendTable } from "../../../src/cli/context.ts";
-import { runTcp } from "../../../src/cli/start-processes.ts";
+import { runTcp } from "../../../src/cli/start-tcp.ts";
 import { longTest } from "../../support/long-test.ts";
 import { linuxReason } from "../../support/skipped.ts";
 import { cli, inContext } from "./harness.ts";

@@ -1,4 +1,4 @@
-/** The table of `twinccl start` that processes measure over TCP. */
+/** The table of `twinccl start` of two processes over TCP, which `twinccl bench` measures. */
 import { Writable } from "node:stream";
 import {
   type BenchDocument,
