@@ -1,7 +1,7 @@
 /** Values that another process of the job gives, in no form of this version: an error of every rank that names it. */
 import type { CommError } from "twinccl";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { Blocks } from "../../src/backends/tcp/blocks.ts";
+import { MessageBlocks } from "../../src/backends/tcp/message-blocks.ts";
 import { Peers } from "../../src/backends/tcp/peers.ts";
 import type { Membership } from "../../src/job/rendezvous.ts";
 import { TcpJob } from "../support/tcp-jobs.ts";
@@ -22,7 +22,12 @@ describe("the address of a rank", () => {
       exchange: async (_: string, own: Uint8Array) => [own, value],
     } as unknown as Membership;
     const wait = { timeoutMs: 1000, signal: new AbortController().signal };
-    const opening = Peers.open(membership, { host: "127.0.0.1", tls: false }, new Blocks(), wait);
+    const opening = Peers.open(
+      membership,
+      { host: "127.0.0.1", tls: false },
+      new MessageBlocks(),
+      wait,
+    );
     return opening.then(
       (peers) => {
         peers.destroy();

@@ -8,8 +8,8 @@
 import { none } from "../../algorithms/program.ts";
 import { CollectiveMismatchError } from "../../api/index.ts";
 import { NativePromise } from "../../api/op.ts";
-import type { Block } from "./blocks.ts";
 import type { Endpoint } from "./flows.ts";
+import type { MessageBlock } from "./message-blocks.ts";
 import type { Peers } from "./peers.ts";
 import { type Move, type RankProgram, rankProgram } from "./rank-program.ts";
 import { type CallData, RoundData } from "./values.ts";
@@ -183,7 +183,7 @@ export class CallRun {
     if (index + this.credits < all) peers.credit(ranks[peer] as number, comm, id);
   }
 
-  send(peer: number, id: Message, block: Block): void {
+  send(peer: number, id: Message, block: MessageBlock): void {
     const { peers, comm, ranks } = this.#call;
     this.endpoint(peer).sent(block.bytes.byteLength);
     this.#addUnsent(peer, 1);
@@ -239,7 +239,7 @@ class LaneRun {
   readonly #id: Message;
   #at = 0;
   /** The value of the current move, which waits for a credit to send it. */
-  #value: Block | undefined;
+  #value: MessageBlock | undefined;
   /** Messages taken so far, by peer. */
   readonly #taken = new Map<number, number>();
 
@@ -286,7 +286,7 @@ class LaneRun {
   }
 
   /** The message of a move; `undefined` where it has not arrived, or is wrong. */
-  #take(move: Move): Block | undefined {
+  #take(move: Move): MessageBlock | undefined {
     const { from } = move;
     const arrival = this.#run.endpoint(from).incoming(this.#id).take(this.#resume);
     if (arrival === undefined) return undefined;
@@ -301,7 +301,7 @@ class LaneRun {
   }
 
   /** Sends the value. False without a credit. */
-  #send(to: number, value: Block): boolean {
+  #send(to: number, value: MessageBlock): boolean {
     const flow = this.#run.endpoint(to).outgoing(this.#id, this.#run.credits);
     if (!flow.takeCredit(this.#resume)) return false;
     this.#value = undefined;

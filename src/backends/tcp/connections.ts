@@ -10,7 +10,7 @@ import type { OnReadOpts, Socket } from "node:net";
 import { addressText } from "../../job/checks.ts";
 import { isOutOfFiles, tune } from "../../job/connection.ts";
 import { bytes, flag, line, type MessageOf, whole } from "../../job/frames.ts";
-import type { Block, Blocks } from "./blocks.ts";
+import type { MessageBlock, MessageBlocks } from "./message-blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
 
 /** True for the end of a connection that its other end closed, in one of the ways that the system reports it. */
@@ -151,7 +151,7 @@ interface OutgoingListener {
 export class Outgoing {
   /** `undefined` until the peer has connected. */
   #socket: Socket | undefined;
-  readonly #blocks: Blocks;
+  readonly #blocks: MessageBlocks;
   readonly #listener: OutgoingListener;
   readonly #writer = new FrameWriter();
   #isOver = false;
@@ -160,7 +160,7 @@ export class Outgoing {
   #onAttached: (() => void) | undefined;
   #onOver: (() => void) | undefined;
 
-  constructor(blocks: Blocks, listener: OutgoingListener) {
+  constructor(blocks: MessageBlocks, listener: OutgoingListener) {
     this.#blocks = blocks;
     this.#listener = listener;
   }
@@ -190,7 +190,7 @@ export class Outgoing {
   }
 
   /** See `Peers.send`. */
-  send(comm: number, message: Message, block: Block, sent: () => void): void {
+  send(comm: number, message: Message, block: MessageBlock, sent: () => void): void {
     if (this.#isOver) return;
     this.#hasSent = true;
     const { memory, bytes } = block;
@@ -250,7 +250,7 @@ export class Outgoing {
 
 /** The listener of the receiver's end. */
 interface IncomingListener {
-  arrived(header: Header, block: Block): void;
+  arrived(header: Header, block: MessageBlock): void;
   reported(header: Header): void;
   ended(reason: string): void;
   /** The sender has dropped the connection before its first message: it requests another one. */
@@ -260,18 +260,22 @@ interface IncomingListener {
 /** The receiver's end. */
 export class Incoming {
   readonly #socket: Socket;
-  readonly #blocks: Blocks;
+  readonly #blocks: MessageBlocks;
   readonly #listener: IncomingListener;
   readonly #headerBuffer = Buffer.alloc(headerBytes);
   /** Bytes of the header, or of the payload behind it, that have arrived. */
   #filled = 0;
   #header: Header | undefined;
-  #block: Block | undefined;
+  #block: MessageBlock | undefined;
   #hasRead = false;
   #isOver = false;
 
   /** `connect` makes the connection with these callbacks for its reads. */
-  constructor(connect: (onread: OnReadOpts) => Socket, blocks: Blocks, listener: IncomingListener) {
+  constructor(
+    connect: (onread: OnReadOpts) => Socket,
+    blocks: MessageBlocks,
+    listener: IncomingListener,
+  ) {
     this.#blocks = blocks;
     this.#listener = listener;
     this.#socket = connect({
@@ -331,7 +335,7 @@ export class Incoming {
     let at = 0;
     while (at < chunk.length && !this.#isOver) {
       const isHeader = this.#header === undefined;
-      const target = isHeader ? this.#headerBuffer : (this.#block as Block).bytes;
+      const target = isHeader ? this.#headerBuffer : (this.#block as MessageBlock).bytes;
       const part = Math.min(target.byteLength - this.#filled, chunk.length - at);
       target.set(chunk.subarray(at, at + part), this.#filled);
       at += part;
@@ -364,7 +368,7 @@ export class Incoming {
 
   /** A payload has arrived. */
   #complete(): void {
-    const [header, block] = [this.#header as Header, this.#block as Block];
+    const [header, block] = [this.#header as Header, this.#block as MessageBlock];
     this.#header = undefined;
     this.#block = undefined;
     this.#filled = 0;

@@ -5,12 +5,12 @@
  * So the sender limits the messages that wait: by credits within a flow, and by the bytes and the number of calls that its peer
  * has not ended.
  */
-import type { Block, Blocks } from "./blocks.ts";
+import type { MessageBlock, MessageBlocks } from "./message-blocks.ts";
 import type { FlowId } from "./wire.ts";
 
 /** A message that has arrived. */
 export interface Arrival {
-  readonly block: Block;
+  readonly block: MessageBlock;
   /** `Header.total`. */
   readonly total: number;
 }
@@ -59,7 +59,7 @@ export class Flow {
   }
 
   /** Gives all messages back. */
-  drop(blocks: Blocks): void {
+  drop(blocks: MessageBlocks): void {
     this.#waiter = undefined;
     for (const { block } of this.#arrivals) blocks.give(block);
     this.#arrivals.length = 0;
@@ -155,20 +155,20 @@ export class Endpoint {
   }
 
   /** Forgets the flows of a collective call. */
-  forget(sequence: number, blocks: Blocks): void {
+  forget(sequence: number, blocks: MessageBlocks): void {
     this.forgetFlow(sequence, "recv", blocks);
     this.forgetFlow(sequence, "send", blocks);
   }
 
   /** Forgets the flows of a call in one direction. */
-  forgetFlow(sequence: number, direction: "send" | "recv", blocks: Blocks): void {
+  forgetFlow(sequence: number, direction: "send" | "recv", blocks: MessageBlocks): void {
     const calls = direction === "recv" ? this.#incoming : this.#outgoing;
     for (const flow of calls.get(sequence)?.values() ?? []) flow.drop(blocks);
     calls.delete(sequence);
   }
 
   /** Forgets all flows. */
-  drop(blocks: Blocks): void {
+  drop(blocks: MessageBlocks): void {
     for (const sequence of [...this.#incoming.keys(), ...this.#outgoing.keys()])
       this.forget(sequence, blocks);
     this.#onRoom = [];

@@ -10,7 +10,7 @@ import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
 import { openJob, type SessionOpener } from "../../job/job.ts";
 import type { OpenBounds } from "../../job/rebuild.ts";
 import type { Membership } from "../../job/rendezvous.ts";
-import { Blocks } from "./blocks.ts";
+import { MessageBlocks } from "./message-blocks.ts";
 import { type PeerSettings, Peers } from "./peers.ts";
 import { type SessionSettings, TcpJobSession, TcpSession } from "./session.ts";
 
@@ -42,7 +42,7 @@ export function openJoined(
     let place: Place = { host: host ?? launched.address ?? loopbackAddress };
     try {
       place = await (host === undefined ? ownPlace(launched, wait()) : placeAt(host, wait()));
-      return await Peers.open(generation, { ...place, tls }, new Blocks(), wait());
+      return await Peers.open(generation, { ...place, tls }, new MessageBlocks(), wait());
     } catch (error) {
       const { code, syscall } = error as NodeJS.ErrnoException;
       if (syscall === undefined) throw error;

@@ -20,7 +20,6 @@ import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.t
 import { clientSettings, keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
 import { decode, encode, type FrameError } from "../../job/frames.ts";
 import type { Membership } from "../../job/rendezvous.ts";
-import { type Block, Blocks } from "./blocks.ts";
 import {
   addresses,
   awaitHello,
@@ -34,6 +33,7 @@ import {
   wasDropped,
 } from "./connections.ts";
 import { Endpoint } from "./flows.ts";
+import { type MessageBlock, MessageBlocks } from "./message-blocks.ts";
 import { type FlowId, type Header, kind, type Message } from "./wire.ts";
 
 /** Settings of connections. */
@@ -63,7 +63,7 @@ const unmadeReason = `no connection in ${maxRequests} attempts: one of both proc
 /** The connections of one rank. */
 export class Peers {
   readonly rank: number;
-  readonly blocks: Blocks;
+  readonly blocks: MessageBlocks;
   /** By the number of the communicator and the rank of the peer. */
   readonly #endpoints = new Map<number, Map<number, Endpoint>>();
   /** The communicators that ended last: messages to them may still be on the way. */
@@ -86,7 +86,7 @@ export class Peers {
   #isClosing = false;
   #isClosed = false;
 
-  private constructor(rank: number, settings: PeerSettings, blocks: Blocks) {
+  private constructor(rank: number, settings: PeerSettings, blocks: MessageBlocks) {
     this.rank = rank;
     this.blocks = blocks;
     this.#settings = settings;
@@ -106,7 +106,7 @@ export class Peers {
 
   /** The connections of a rank without peers. */
   static alone(): Peers {
-    return new Peers(0, { host: "", tls: false }, new Blocks());
+    return new Peers(0, { host: "", tls: false }, new MessageBlocks());
   }
 
   /** Number of ranks. */
@@ -118,7 +118,7 @@ export class Peers {
   static async open(
     membership: Membership,
     settings: PeerSettings,
-    blocks: Blocks,
+    blocks: MessageBlocks,
     wait: { readonly timeoutMs: number; readonly signal: AbortSignal },
   ): Promise<Peers> {
     const peers = new Peers(membership.rank, settings, blocks);
@@ -191,7 +191,7 @@ export class Peers {
   }
 
   /** Sends a message and takes its block over; `sent` is called once the kernel has it, and never where the connection ends before. */
-  send(peer: number, comm: number, message: Message, block: Block, sent: () => void): void {
+  send(peer: number, comm: number, message: Message, block: MessageBlock, sent: () => void): void {
     this.#outgoingTo(peer).send(comm, message, block, sent);
   }
 

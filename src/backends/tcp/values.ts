@@ -19,7 +19,7 @@ import {
 } from "../../algorithms/index.ts";
 import { bufferOf, chunkOf, none, type Ref } from "../../algorithms/program.ts";
 import { bytesOf, type DType } from "../../api/index.ts";
-import type { Block, Blocks } from "./blocks.ts";
+import type { MessageBlock, MessageBlocks } from "./message-blocks.ts";
 import { type Chunks, type Move, widestMove } from "./rank-program.ts";
 
 /** A range of a rank's memory. */
@@ -94,18 +94,18 @@ const mostLanes = 8;
 /** The moves of one round of a call on this rank's data. */
 export class RoundData {
   readonly #call: CallData;
-  readonly #blocks: Blocks;
+  readonly #blocks: MessageBlocks;
   /** First element of the round in each chunk, and the number of elements. */
   readonly #first: number;
   readonly #slice: number;
   readonly #bytes: number;
   readonly #width: 1 | 2;
   /** Memory of scratch, by chunk. */
-  readonly #scratch = new Map<number, Block>();
+  readonly #scratch = new Map<number, MessageBlock>();
   /** Operands of a fold that rounds once, in place of scratch: by the first chunk of the move that writes them. */
-  readonly #operands = new Map<number, readonly Block[]>();
+  readonly #operands = new Map<number, readonly MessageBlock[]>();
 
-  constructor(call: CallData, round: number, slice: number, blocks: Blocks) {
+  constructor(call: CallData, round: number, slice: number, blocks: MessageBlocks) {
     this.#call = call;
     this.#blocks = blocks;
     this.#first = round * slice;
@@ -127,7 +127,7 @@ export class RoundData {
   }
 
   /** Computes a move, stores its value where the move writes it, and returns it where it is to be sent. Takes over `received`. */
-  perform(move: Move, received: Block | undefined): Block | undefined {
+  perform(move: Move, received: MessageBlock | undefined): MessageBlock | undefined {
     const { read, other, final } = move;
     if (this.#isChained(move, received)) return this.#chain(move, received);
     const isAlone = received === undefined && other === undefined && isInput(read);
@@ -144,7 +144,7 @@ export class RoundData {
   }
 
   /** Stores the value of a move where it has a place for it, and returns it where it is to be sent. */
-  #deliver({ write, to }: Move, block: Block): Block | undefined {
+  #deliver({ write, to }: Move, block: MessageBlock): MessageBlock | undefined {
     if (write !== undefined) this.#store(block, write);
     if (to !== none) return block;
     this.#blocks.give(block);
@@ -152,14 +152,14 @@ export class RoundData {
   }
 
   /** True for a move of a fold that rounds once, at its end: scratch then holds the operands so far. */
-  #isChained({ read, other, write }: Move, received: Block | undefined): boolean {
+  #isChained({ read, other, write }: Move, received: MessageBlock | undefined): boolean {
     if (this.#call.folds?.accumulator !== "float32") return false;
     const isFold = read !== undefined && (other !== undefined || received !== undefined);
     return isFold || (write !== undefined && isScratch(write));
   }
 
   /** Joins the operands of a move; the last one folds them all. */
-  #chain(move: Move, received: Block | undefined): Block | undefined {
+  #chain(move: Move, received: MessageBlock | undefined): MessageBlock | undefined {
     const { read, other, write, final } = move;
     const operands = [read, other].flatMap((chunks) =>
       chunks === undefined ? [] : this.#takeOperands(chunks),
@@ -171,7 +171,7 @@ export class RoundData {
     }
     const { folds } = this.#call;
     const block = this.#blocks.take(this.bytesOf(move));
-    const lanes = (operand: Block): Lanes => this.#lanesOf(operand);
+    const lanes = (operand: MessageBlock): Lanes => this.#lanesOf(operand);
     const count = block.bytes.byteLength / this.#bytes;
     const starts = operands.map(() => 0);
     folds?.fold.chain(lanes(block), 0, operands.map(lanes), starts, count);
@@ -181,7 +181,7 @@ export class RoundData {
   }
 
   /** The operands in scratch chunks, which have none from now on; or a copy of chunks of a buffer. */
-  #takeOperands(chunks: Chunks): readonly Block[] {
+  #takeOperands(chunks: Chunks): readonly MessageBlock[] {
     if (isScratch(chunks)) {
       const first = firstOf(chunks);
       const operands = this.#operands.get(first) ?? [];
@@ -196,7 +196,7 @@ export class RoundData {
   }
 
   /** Copies chunks into a block. */
-  #load(block: Block, chunks: Chunks): void {
+  #load(block: MessageBlock, chunks: Chunks): void {
     const values = this.#lanesOf(block);
     let at = 0;
     for (const ref of chunks) {
@@ -208,7 +208,7 @@ export class RoundData {
   }
 
   /** Folds chunks into a block with `before` operands. */
-  #fold(block: Block, chunks: Chunks, before: number): void {
+  #fold(block: MessageBlock, chunks: Chunks, before: number): void {
     const { folds } = this.#call;
     if (folds === undefined) {
       this.#load(block, chunks);
@@ -246,12 +246,12 @@ export class RoundData {
     this.#blocks.give(second);
   }
 
-  #finish(block: Block): void {
+  #finish(block: MessageBlock): void {
     const count = block.bytes.byteLength / this.#bytes;
     this.#call.folds?.fold.finish(this.#lanesOf(block), 0, count);
   }
 
-  #store(block: Block, chunks: Chunks): void {
+  #store(block: MessageBlock, chunks: Chunks): void {
     const values = this.#lanesOf(block);
     let at = 0;
     for (const ref of chunks) {
@@ -262,7 +262,7 @@ export class RoundData {
     }
   }
 
-  #lanesOf({ memory, bytes }: Block): Lanes {
+  #lanesOf({ memory, bytes }: MessageBlock): Lanes {
     return lanesOf(this.#call.dtype as DType, memory, bytes.byteOffset, bytes.byteLength);
   }
 
@@ -293,7 +293,7 @@ export class RoundData {
     return (place?.byteOffset ?? 0) / this.#bytes + (offsets[chunkOf(ref)] ?? 0) + this.#first;
   }
 
-  #scratchBlock(ref: Ref): Block {
+  #scratchBlock(ref: Ref): MessageBlock {
     const chunk = chunkOf(ref);
     let block = this.#scratch.get(chunk);
     if (block === undefined) {

@@ -1,8 +1,8 @@
 /** Credits, limits and memory of messages. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
 import { Endpoint, Flow } from "../../../../src/backends/tcp/flows.ts";
+import { MessageBlocks } from "../../../../src/backends/tcp/message-blocks.ts";
 import { headerBytes, readHeader, writeHeader } from "../../../../src/backends/tcp/wire.ts";
 import { holds } from "../../../support/seed.ts";
 
@@ -25,7 +25,7 @@ test("headers keep every field", async () => {
 
 describe("blocks", () => {
   test("have the length given, and room for every dtype", () => {
-    const blocks = new Blocks();
+    const blocks = new MessageBlocks();
     for (const length of [0, 1, 511, 512, 513, 100_000]) {
       const { memory, bytes } = blocks.take(length);
       expect(bytes.byteLength).toBe(length);
@@ -35,7 +35,7 @@ describe("blocks", () => {
   });
 
   test("are used again, and few are kept", () => {
-    const blocks = new Blocks();
+    const blocks = new MessageBlocks();
     const first = blocks.take(1000);
     blocks.give(first);
     expect(blocks.take(900).memory).toBe(first.memory);
@@ -49,7 +49,7 @@ describe("blocks", () => {
 
 describe("a flow", () => {
   test("gives its messages in order, and calls a waiter once", () => {
-    const blocks = new Blocks();
+    const blocks = new MessageBlocks();
     const flow = new Flow(0);
     let calls = 0;
     expect(flow.take(() => calls++)).toBeUndefined();
@@ -73,7 +73,7 @@ describe("a flow", () => {
   });
 
   test("that is dropped gives its messages back, and wakes nothing", () => {
-    const blocks = new Blocks();
+    const blocks = new MessageBlocks();
     const flow = new Flow(0);
     const block = blocks.take(64);
     flow.take(() => expect.fail("it was dropped"));
@@ -131,7 +131,7 @@ describe("a sender", () => {
 });
 
 test("an endpoint forgets the flows of one call and of one direction", () => {
-  const blocks = new Blocks();
+  const blocks = new MessageBlocks();
   const endpoint = new Endpoint();
   const incoming = endpoint.incoming(id);
   const outgoing = endpoint.outgoing(id, 1);

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { connect, createServer, type OnReadOpts, Socket } from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { describe, expect, test, vi } from "vitest";
-import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
 import { addresses, helloFrame, Incoming } from "../../../../src/backends/tcp/connections.ts";
+import { MessageBlocks } from "../../../../src/backends/tcp/message-blocks.ts";
 import { Peers } from "../../../../src/backends/tcp/peers.ts";
 import { headerBytes, kind, writeHeader } from "../../../../src/backends/tcp/wire.ts";
 import { keyIdentity, tlsSettings } from "../../../../src/job/connection.ts";
@@ -45,7 +45,7 @@ function membersOf(size: number) {
 
 function openPeers(member: Membership, tls: boolean): Promise<Peers> {
   const wait = { timeoutMs: 10_000, signal: new AbortController().signal };
-  return Peers.open(member, { host: "127.0.0.1", tls }, new Blocks(), wait);
+  return Peers.open(member, { host: "127.0.0.1", tls }, new MessageBlocks(), wait);
 }
 
 async function open(size: number, tls = false): Promise<Opened> {
@@ -127,7 +127,7 @@ function received(parts: readonly Uint8Array[]) {
     onread = opts;
     return new Socket();
   };
-  new Incoming(connected, new Blocks(), {
+  new Incoming(connected, new MessageBlocks(), {
     arrived: ({ sequence, comm }, { bytes }) => {
       found.push({ comm, sequence, bytes: [...bytes] });
     },

@@ -1,8 +1,8 @@
-/** Blocks of memory for messages: aligned for every dtype, and used again. */
+/** MessageBlocks of memory for messages: aligned for every dtype, and used again. */
 import { headerBytes } from "./wire.ts";
 
 /** Memory of one message, behind room for its header. */
-export interface Block {
+export interface MessageBlock {
   readonly memory: ArrayBuffer;
   /** The message: the bytes from `headerBytes` on. */
   readonly bytes: Uint8Array;
@@ -13,14 +13,14 @@ const keptBytes = 8 * 2 ** 20;
 
 const leastBytes = 512;
 
-/** Hands out blocks. */
-export class Blocks {
+/** The blocks of a process's messages, in use and free. */
+export class MessageBlocks {
   /** Free memory by size, a power of two. */
   readonly #free = new Map<number, ArrayBuffer[]>();
   #freeBytes = 0;
 
   /** A block of some bytes with any contents. */
-  take(byteLength: number): Block {
+  take(byteLength: number): MessageBlock {
     const size = sizeFor(byteLength);
     const memory = this.#free.get(size)?.pop();
     if (memory !== undefined) this.#freeBytes -= size;
@@ -29,7 +29,7 @@ export class Blocks {
   }
 
   /** Takes a block back. */
-  give({ memory }: Block): void {
+  give({ memory }: MessageBlock): void {
     const size = memory.byteLength - headerBytes;
     if (this.#freeBytes + size > keptBytes) return;
     this.#freeBytes += size;
