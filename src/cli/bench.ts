@@ -5,7 +5,7 @@ import { countText } from "../api/error-text.ts";
 import { namedReduceOps } from "../api/index.ts";
 import { benchOn } from "../bench/bench.ts";
 import { type CalibrationOptions, measureCalibration } from "../bench/calibration/measure.ts";
-import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
+import { type CalibrationSweep, leastBytes } from "../bench/calibration/sweeps.ts";
 import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,

@@ -15,7 +15,7 @@ import { Uncertainty } from "../../algorithms/nccl/times/uncertainty.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
 import { sizeText } from "../sizes.ts";
 import type { MeasuredTimes } from "./results.ts";
-import { type CalibrationCall, calibrationCalls } from "./set.ts";
+import { type CalibrationCall, calibrationCalls } from "./sweeps.ts";
 
 /** A call that is worth measuring. */
 export interface NextCall {

@@ -4,7 +4,7 @@ import type { BenchDocument } from "../document.ts";
 import { type Environment, environment } from "../environment.ts";
 import type { BenchJob } from "../job.ts";
 import type { BenchOptions } from "../options.ts";
-import { type CalibrationSweep, mostQuickBytes, sweepsUpTo } from "./set.ts";
+import { type CalibrationSweep, mostQuickBytes, sweepsUpTo } from "./sweeps.ts";
 
 /** Where and how often the calls are measured. */
 export interface CalibrationOptions

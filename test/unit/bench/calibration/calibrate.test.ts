@@ -13,7 +13,7 @@ import {
   startProfile,
 } from "../../../../src/bench/calibration/calibrate.ts";
 import { readResults } from "../../../../src/bench/calibration/results.ts";
-import { calibrationCalls } from "../../../../src/bench/calibration/set.ts";
+import { calibrationCalls } from "../../../../src/bench/calibration/sweeps.ts";
 import { calibrationDocument, plantedProfile } from "./synthetic.ts";
 
 function calibrated(...documents: readonly object[]): Calibration {

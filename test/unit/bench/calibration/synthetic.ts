@@ -7,7 +7,10 @@ import {
   testedBytes,
   timeOf,
 } from "../../../../src/algorithms/index.ts";
-import { type CalibrationCall, calibrationCalls } from "../../../../src/bench/calibration/set.ts";
+import {
+  type CalibrationCall,
+  calibrationCalls,
+} from "../../../../src/bench/calibration/sweeps.ts";
 
 /** A machine unlike the start of the fit: slower and quicker by several tens of per cent. */
 export function plantedProfile(): MachineProfile {
