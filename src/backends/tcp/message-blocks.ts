@@ -1,4 +1,4 @@
-/** MessageBlocks of memory for messages: aligned for every dtype, and used again. */
+/** Blocks of memory for messages: aligned for every dtype, and used again. The blocks of a collective are parts of its buffers. */
 import { headerBytes } from "./wire.ts";
 
 /** Memory of one message, behind room for its header. */
