@@ -4,7 +4,7 @@
  * Codes and fields of an error are API; its text is not, and may become clearer at any time.
  */
 
-import { knownOr } from "./known.ts";
+import { getOrCreate } from "./get-or-create.ts";
 
 /** A table row: cells that are padded to the widest of their column. */
 export type Row = readonly (string | number | bigint)[];
@@ -18,7 +18,7 @@ export interface ErrorText {
 
 /** Joins headline, table and hint into a message, with control characters of names and of file contents escaped. */
 export function errorMessage(text: ErrorText): string {
-  return knownOr(messages, text, laidOut);
+  return getOrCreate(messages, text, laidOut);
 }
 
 /** Messages of texts: the errors of all ranks may share one, which has a line for each rank. */
@@ -103,7 +103,7 @@ const maxSharedRows = 32;
 export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] {
   const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
   for (const { rank, cells } of rows) {
-    knownOr(groups, cells.join("\n"), () => ({ cells, ranks: [] })).ranks.push(rank);
+    getOrCreate(groups, cells.join("\n"), () => ({ cells, ranks: [] })).ranks.push(rank);
   }
   const rowOf = (ranks: readonly number[], cells: Row): Row => {
     return [naming([...ranks].sort((a, b) => a - b)), ...cells];

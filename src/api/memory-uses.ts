@@ -4,7 +4,7 @@
  * Ranges are sorted by their begin, so that one question takes a binary search in place of a comparison with each buffer.
  */
 import { type DeviceBuffer, memoryOf } from "./buffer.ts";
-import { knownOr } from "./known.ts";
+import { getOrCreate } from "./get-or-create.ts";
 import type { Memory } from "./memory.ts";
 import { partitionPoint } from "./partition-point.ts";
 
@@ -34,7 +34,7 @@ export class MemoryUses {
     if (byteLength === 0) return;
     const memory = memoryOf(buffer);
     const range = { begin, end: begin + byteLength, user };
-    knownOr(this.#byMemory, memory, () => new Ranges()).add(range);
+    getOrCreate(this.#byMemory, memory, () => new Ranges()).add(range);
     if (memory.adopted === true) this.#hasAdopted = true;
   }
 

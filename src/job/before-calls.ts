@@ -14,6 +14,7 @@ import {
   RankLostError,
   RemoteRankError,
 } from "../api/errors.ts";
+import { getOrCreate } from "../api/get-or-create.ts";
 import { longestTimerMs } from "../api/ledger/turns.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { pause } from "./async.ts";
@@ -83,7 +84,7 @@ export class CrossCheck {
   ): Promise<Fault | undefined> | undefined {
     if (!this.isEnabled || comm.ranks.length !== this.#membership.size) return undefined;
     const { kind, details } = own();
-    const matched = this.#matchedKinds(comm);
+    const matched = getOrCreate(this.#matched, comm, () => new Set());
     if (this.#mode === "once" && matched.has(kind)) return undefined;
     return this.#exchangeDetails(comm, number, details()).then((all) => {
       const fault = judge(all);
@@ -105,15 +106,6 @@ export class CrossCheck {
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return undefined;
       throw error;
     });
-  }
-
-  #matchedKinds(comm: CommInfo): Set<string> {
-    let kinds = this.#matched.get(comm);
-    if (kinds === undefined) {
-      kinds = new Set();
-      this.#matched.set(comm, kinds);
-    }
-    return kinds;
   }
 
   /** The details of all ranks, by rank of the communicator. */

@@ -18,8 +18,8 @@ import {
 import type { CallOptions, Data } from "../calls.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { getOrCreate } from "../get-or-create.ts";
 import { hostBytes } from "../host-array.ts";
-import { knownOr } from "../known.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
@@ -128,7 +128,7 @@ export class Validator {
       );
     }
     const { dtype, buffer, byteOffset, length } = host;
-    const allocation = knownOr(this.#borrowed, buffer, () => {
+    const allocation = getOrCreate(this.#borrowed, buffer, () => {
       const [rank, session] = [this.#worldRank, this.#session];
       return createAllocation(session.device(rank).borrow(buffer), { rank, session });
     });

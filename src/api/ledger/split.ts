@@ -1,6 +1,6 @@
 /** Split: the session makes several communicators of one, by color. */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
-import { knownOr } from "../known.ts";
+import { getOrCreate } from "../get-or-create.ts";
 import type { CommState } from "./comm-state.ts";
 import { andThen, exchange } from "./exchanges.ts";
 
@@ -67,7 +67,7 @@ function splitGroups(requests: readonly SplitRequest[]): { color: number; ranks:
   const groups = new Map<number, SplitRequest[]>();
   for (const request of requests) {
     if (request.color === undefined) continue;
-    knownOr(groups, request.color, () => []).push(request);
+    getOrCreate(groups, request.color, () => []).push(request);
   }
   return [...groups]
     .sort(([a], [b]) => a - b)

@@ -1,7 +1,7 @@
 /** Cancellation of calls by their signals. */
 
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
-import { knownOr } from "../known.ts";
+import { getOrCreate } from "../get-or-create.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
@@ -23,7 +23,7 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const cancels = knownOr(bySignal, signal, () => new Set());
+  const cancels = getOrCreate(bySignal, signal, () => new Set());
   if (cancels.size === 0) signal.addEventListener("abort", cancelAll);
   cancels.add(cancel);
   op.whenSettled(() => {

@@ -33,6 +33,7 @@ import {
   type Work,
 } from "../../api/backend-entry.ts";
 import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
+import { getOrCreate } from "../../api/get-or-create.ts";
 import {
   BackendUnavailableError,
   CommAbortedError,
@@ -440,12 +441,7 @@ const coverage = new WeakMap<Program, boolean>();
 
 /** True where a program reads an input after it has written the output that lies on it in place. */
 function readsCovered(program: Program): boolean {
-  let found = coverage.get(program);
-  if (found === undefined) {
-    found = execute(program, false).readsCovered;
-    coverage.set(program, found);
-  }
-  return found;
+  return getOrCreate(coverage, program, () => execute(program, false).readsCovered);
 }
 
 function memoryRange(buffer: DeviceBuffer | undefined): RankMemory | undefined {

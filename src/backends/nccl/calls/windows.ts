@@ -9,8 +9,8 @@ import {
   type RankCall,
   symmetricPlace,
 } from "../../../api/backend-entry.ts";
+import { getOrCreate } from "../../../api/get-or-create.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
-import { knownOr } from "../../../api/known.ts";
 import { runAll } from "../../../api/run-all.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
@@ -176,7 +176,7 @@ export class RegisteredWindows {
   }
 
   #registered(call: RankCall): Map<bigint, bigint> {
-    return knownOr(this.#windows, this.#member(call), () => new Map());
+    return getOrCreate(this.#windows, this.#member(call), () => new Map());
   }
 
   #member({ rank }: RankCall): LocalMember {
