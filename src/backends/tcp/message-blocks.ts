@@ -13,7 +13,7 @@ const keptBytes = 8 * 2 ** 20;
 
 const leastBytes = 512;
 
-/** The blocks of a process's messages, in use and free. */
+/** The free message blocks of a process. */
 export class MessageBlocks {
   /** Free memory by size, a power of two. */
   readonly #free = new Map<number, ArrayBuffer[]>();
