@@ -1,6 +1,6 @@
 // Trains a small transformer on a mesh of data × pipeline × tensor ranks, its state sharded over the data axis (ZeRO 1, 2, 3),
 // and compares with one rank that has everything. The last line is a checksum of all values after the last step: the same in
-// every run, in every executor, and on both backends where they follow the same plan.
+// every run, in every executor, and on all backends that follow the same plan.
 //
 //     npm run example:mesh                                              8 simulated ranks
 //     node examples/mesh.mjs --backend nccl                             8 GPUs

@@ -37,7 +37,7 @@ export async function runCall(state: State): Promise<CallResult> {
 /** Runs the call on the other executors, one after another, and reports each result as soon as it is known. */
 export async function compareAll(
   result: CallResult,
-  tell: (findings: readonly Finding[], details: ReadonlyMap<string, string>) => void,
+  report: (findings: readonly Finding[], details: ReadonlyMap<string, string>) => void,
 ): Promise<void> {
   const { state, inputs, outcomes } = result;
   const reference = outcomes[0] as Outcome;
@@ -48,11 +48,11 @@ export async function compareAll(
         : { kind: "running", executor: name },
   );
   const details = new Map<string, string>();
-  tell(findings, details);
+  report(findings, details);
   for (const [i, each] of executors.entries()) {
     if (i === 0) continue;
     findings[i] = await runOnExecutor(each, state, inputs, reference, outcomes, details);
-    tell(findings, details);
+    report(findings, details);
   }
 }
 

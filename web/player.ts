@@ -41,7 +41,7 @@ export class Player {
     this.#playing = false;
     this.#timePs = this.#within(timePs);
     if (plays && endPs > 0) this.play();
-    else this.#tell();
+    else this.#notify();
   }
 
   /** 1: a film takes nine seconds. */
@@ -51,7 +51,7 @@ export class Player {
 
   seek(timePs: number, isPassing = false): void {
     this.#timePs = this.#within(timePs);
-    this.#tell(isPassing);
+    this.#notify(isPassing);
   }
 
   play(): void {
@@ -61,14 +61,14 @@ export class Player {
     this.#lastFrame = performance.now();
     const run = ++this.#runs;
     requestAnimationFrame((now) => this.#frame(now, run));
-    this.#tell();
+    this.#notify();
   }
 
   pause(): void {
     if (!this.#playing) return;
     this.#playing = false;
     this.#timePs = this.#within(this.#timePs);
-    this.#tell();
+    this.#notify();
   }
 
   toggle(): void {
@@ -96,10 +96,10 @@ export class Player {
     this.#timePs = Math.min(this.#endPs, timePs);
     if (this.#timePs === this.#endPs) this.#playing = false;
     else requestAnimationFrame((next) => this.#frame(next, run));
-    this.#tell();
+    this.#notify();
   }
 
-  #tell(isPassing = false): void {
+  #notify(isPassing = false): void {
     this.#listener(this.#timePs, this.#playing, isPassing);
   }
 }

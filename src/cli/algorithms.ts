@@ -18,7 +18,7 @@ export const algorithmHelp = "of the catalogue, or a FILE's (up to 8 ranks NCCL'
 
 /** The meaning of FILE, for help texts. */
 export const algorithmFileHelp = `A FILE such as ./line.mjs exports an algorithm of your own, by default or as its only one;
-FILE#NAME is one of several. It is verified first: docs/algorithms.md tells how to write one.
+FILE#NAME is one of several. It is verified first: docs/algorithms.md says how to write one.
 `;
 
 /** The chosen algorithm. */
@@ -167,7 +167,7 @@ function isObject(found: unknown): found is object {
 function noAlgorithmsText(path: string, exported: Readonly<Record<string, unknown>>): string {
   const kinds = Object.entries(exported).map(([name, value]) => `${name} is ${kindOf(value)}`);
   const found = kinds.length === 0 ? "it exports nothing" : kinds.join(", ");
-  const needs = "export default { name, summary, write, … }; docs/algorithms.md tells how";
+  const needs = "export default { name, summary, write, … }; docs/algorithms.md says how";
   return `${path} exports no algorithm: ${found}; needs ${needs}`;
 }
 

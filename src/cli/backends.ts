@@ -172,14 +172,14 @@ export function scheduleIn(parsed: {
 }
 
 /** The reading of a name by `variantBackend`, for help texts. */
-export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
+export const variantHelp = `BACKEND is a name and, after a colon, its settings with commas between: sim, sim:seed=7,
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL,
 tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of a file
 (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans, on the machine of
-topology=MACHINE. Settings pin NCCL's plans, and those that are followed:
-algorithm=Ring, protocol=LL, channels=4, rings=0+2+1, or NCCL's variables, NCCL_ALGO=allreduce:tree.
+topology=MACHINE. algorithm=Ring, protocol=LL, channels=4, rings=0+2+1, or NCCL's variables,
+NCCL_ALGO=allreduce:tree, pin the plans of nccl, and of sim and tcp where these follow NCCL's.
 devices=0+1 are the GPUs of nccl. seed=N and schedule=random fix the order in which ranks of sim
-resume, executor=cpu is who moves their data, machine=FILE is the profile of their clock, from
+resume, executor=cpu moves their data, machine=FILE is the profile of their clock, from
 twinccl calibrate.
 ${machineHelp}`;
 

@@ -30,7 +30,7 @@ const options = {
   },
   ...executorOption,
   most: { value: "COUNT", help: "check: leave out cases of more elements" },
-  show: { value: "N", help: "check: tell so many mismatches in full (5)" },
+  show: { value: "N", help: "check: show so many mismatches in full (5)" },
   sensitive: { help: "check: count elements with other bits in the reverse order of ranks" },
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },

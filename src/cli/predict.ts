@@ -17,7 +17,7 @@ Predicts the time of every algorithm of the catalogue, a row a size, and marks t
 With --like, --machine or a machine as --topology NCCL's choice and its time are beside them.
 --job runs FILE's program (it default-exports \`async (comm) => result\`) in virtual time. Buffers
 have sizes and no contents. It shows the time of steps, which begin at \`comm.work(0, "step")\`.
-Nothing is measured: docs/predict.md tells what the models hold and leave out.
+Nothing is measured: docs/predict.md says what the models hold and leave out.
 COLLECTIVE: ${predicted.join(" ")}
 
 ${optionLines(options)}

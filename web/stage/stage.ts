@@ -95,14 +95,14 @@ export class Stage {
       ({ message }) => message.sendStart <= timePs && timePs < message.recvEnd,
     );
     const ink = token("ink");
-    this.#tell(flying);
+    this.#showCount(flying);
     for (const flight of flying) this.#drawFlight(context, flight, film, ink, scale);
     this.#glow(film);
     this.#measure(film);
   }
 
-  /** In the middle of a ring: how many messages are under way. */
-  #tell(flying: readonly Flight[]): void {
+  /** In the middle of a ring: the number of messages under way. */
+  #showCount(flying: readonly Flight[]): void {
     this.#count.textContent = flying.length === 0 ? "" : `${flying.length}`;
     this.#countName.textContent =
       flying.length === 0 ? "" : flying.length === 1 ? "message under way" : "messages under way";

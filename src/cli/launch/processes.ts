@@ -223,7 +223,7 @@ function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 
 /**
  * Resolves after the reading time of an ended child's output, or when reading is cancelled. Time without reads does not count,
- * whether the reader of our output or this process is slow: the rank's output is still in the pipe.
+ * whether the reader of the launcher's output or this process is slow: the rank's output is still in the pipe.
  */
 async function outputGracePeriod(
   { stdout, stderr }: ChildProcess,
