@@ -108,24 +108,8 @@ export async function runCli(
     context.err(overallHelp());
     return status.usage;
   }
-  const isVersion = name === "version" || name === "--version" || name === "-v";
-  const isHelp = name === "help" || name === "--help" || name === "-h";
-  const extra = isVersion ? rest[0] : isHelp ? rest[1] : undefined;
-  if (extra !== undefined) {
-    context.err(`twinccl ${name}: unexpected argument "${extra}"\nsee twinccl --help\n`);
-    return status.usage;
-  }
-  if (isVersion) {
-    context.out(`${manifest().version}\n`);
-    return status.fine;
-  }
-  if (isHelp) {
-    const [about] = rest;
-    const row = rowOf(about);
-    if (about !== undefined && row === undefined) return unknown(about, context);
-    context.out(row === undefined ? overallHelp() : (await row.load()).command.help);
-    return status.fine;
-  }
+  if (["version", "--version", "-v"].includes(name)) return printVersion(name, rest, context);
+  if (["help", "--help", "-h"].includes(name)) return printHelp(name, rest, context);
   const row = rowOf(name);
   if (row === undefined) return unknown(name, context);
   const wrongNode = nodeFault();
@@ -147,6 +131,30 @@ export async function runCli(
   } finally {
     line.clear();
   }
+}
+
+function printVersion(name: string, [extra]: readonly string[], context: Context): number {
+  if (extra !== undefined) return refuseArgument(name, extra, context);
+  context.out(`${manifest().version}\n`);
+  return status.fine;
+}
+
+/** Prints the help of a command, or of all. */
+async function printHelp(
+  name: string,
+  [about, extra]: readonly string[],
+  context: Context,
+): Promise<number> {
+  if (extra !== undefined) return refuseArgument(name, extra, context);
+  const row = rowOf(about);
+  if (about !== undefined && row === undefined) return unknown(about, context);
+  context.out(row === undefined ? overallHelp() : (await row.load()).command.help);
+  return status.fine;
+}
+
+function refuseArgument(name: string, extra: string, { err }: Context): number {
+  err(`twinccl ${name}: unexpected argument "${extra}"\nsee twinccl --help\n`);
+  return status.usage;
 }
 
 async function unknown(name: string, { err }: Context): Promise<number> {
@@ -187,7 +195,7 @@ function overallHelp(): string {
   return `Usage: twinccl COMMAND [options]
 
 ${lines.join("")}
-twinccl COMMAND --help tells more; twinccl --version prints the version.
+twinccl COMMAND --help has its options; twinccl --version prints the version.
 Exit status: 0 fine, 1 something is wrong, 2 wrong usage; with a process for each rank, that of the
 rank that failed first.
 `;
