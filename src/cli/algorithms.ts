@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { type Algorithm, algorithmsOf, builtCollectives, isTooLarge } from "../algorithms/index.ts";
-import { assertAlgorithm, soundProgram } from "../algorithms/plans/catalogue-planner.ts";
+import { assertAlgorithmFields, soundProgram } from "../algorithms/plans/catalogue-planner.ts";
 import { countText } from "../api/error-text.ts";
 import {
   type CollectiveName,
@@ -203,7 +203,7 @@ const [minDistinct, maxDistinct] = [2, 8];
 /** @throws InvalidArgumentError if a part is missing; UsageError if the algorithm fits another collective. */
 function assertWhole(own: UserAlgorithm): void {
   suggestOtherCollective(own, maxDistinct, () =>
-    assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
+    assertAlgorithmFields(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
 }
 
@@ -253,7 +253,7 @@ function suggestOtherCollective(own: UserAlgorithm, ranks: number, assert: () =>
 
 function isSound({ algorithm }: UserAlgorithm, collective: SpecifiedCollective, ranks: number) {
   try {
-    assertAlgorithm(collective, algorithm);
+    assertAlgorithmFields(collective, algorithm);
     soundProgram(collective, algorithm, ranks, specifications[collective].rooted ? 0 : -1);
     return true;
   } catch {

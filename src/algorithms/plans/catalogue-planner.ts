@@ -165,7 +165,7 @@ function chosen(
   subject: string,
 ): Algorithm {
   if (typeof choice === "object" && choice !== null) {
-    assertAlgorithm(collective, choice, `${subject}: algorithms.${collective}.`);
+    assertAlgorithmFields(collective, choice, `${subject}: algorithms.${collective}.`);
     return choice;
   }
   const algorithm = findAlgorithm(collective, choice);
@@ -188,7 +188,7 @@ const maxProblems = 8;
  *
  * @throws InvalidArgumentError that names the first field that is missing.
  */
-export function assertAlgorithm(
+export function assertAlgorithmFields(
   collective: SpecifiedCollective,
   algorithm: Algorithm,
   where = `sim: algorithms.${collective}.`,

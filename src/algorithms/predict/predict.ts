@@ -208,7 +208,7 @@ function assertPredictable(call: PredictedCall): void {
   }
   time("overheadPs", overheadPs);
   time("hopLatencyPs", hopLatencyPs);
-  assertAlgorithm(call);
+  assertServes(call);
   if (topology !== undefined && typeof topology.link !== "function") {
     throw invalid("predict", "topology", textOf(topology), "one such as torus([4, 4])");
   }
@@ -223,7 +223,7 @@ function assertPredictable(call: PredictedCall): void {
 }
 
 /** Rejects an algorithm that the catalogue has for another collective; an algorithm of the caller is not checked. */
-function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
+function assertServes({ collective, algorithm }: PredictedCall): void {
   const own = algorithmsOf(collective);
   if (own.includes(algorithm)) return;
   const names = own.map(({ name }) => name).join(", ");
