@@ -14,7 +14,7 @@ export function inputOf(
   dtype: DType,
   length: number,
 ): HostArray {
-  const { bytes, kind: numbers, bits, view } = dtypeInfo[dtype];
+  const { bytes, kind: numbers, view } = dtypeInfo[dtype];
   const memory = new ArrayBuffer(length * bytes);
   const next = generator(seed, rank);
   if (kind === "wild") {
@@ -23,20 +23,15 @@ export function inputOf(
     return view(memory, 0, length);
   }
   const array = view(memory, 0, length);
-  const put = bits
-    ? (i: number, x: number): void => {
-        array[i] = numberToBits(dtype as SmallFloat, x);
-      }
-    : array instanceof BigInt64Array || array instanceof BigUint64Array
-      ? (i: number, x: number): void => {
-          array[i] = BigInt(x);
-        }
-      : (i: number, x: number): void => {
-          array[i] = x;
-        };
   const draw = numbers === "float" && kind === "mixed" ? mixedFloat : wholeNumber(numbers);
-  for (let i = 0; i < length; i++) put(i, draw(next));
+  for (let i = 0; i < length; i++) array[i] = elementOf(dtype, draw(next));
   return array;
+}
+
+/** A number as an array of the dtype holds it. */
+function elementOf(dtype: DType, x: number): number | bigint {
+  if (dtypeInfo[dtype].bits) return numberToBits(dtype as SmallFloat, x);
+  return dtype === "int64" || dtype === "uint64" ? BigInt(x) : x;
 }
 
 type Draw = (next: () => number) => number;

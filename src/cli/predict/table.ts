@@ -168,23 +168,24 @@ function headLines(table: PredictedSizes): string[] {
     gigabytesPerSecond: Number(gigabytesPerSecond),
   };
   const links = `${linkText(link)}, ${topology}`;
-  const catalogue = table.hasOwnLinks
-    ? `predicted, not measured: ${facts(linkFacts)}`
-    : library.profile === undefined
-      ? `predicted, not measured, for ${links}`
-      : `each message as a send of that machine, ${links}`;
-  return library.profile === undefined
-    ? [
-        `# ${library.machineText}: ${call}`,
-        `# ${libraryColumn} ${unmeasuredText(library)}`,
-        `# catalogue: ${catalogue}`,
-      ]
-    : [
-        `# predicted for ${library.machineText}: ${call}`,
-        `# ${libraryColumn}: ${library.modeText}`,
-        ...[...reasons].map((why) => `# ~ extrapolated: ${why}`),
-        `# catalogue: ${catalogue}`,
-      ];
+  const isMeasured = library.profile !== undefined;
+  const onMachine = isMeasured
+    ? `each message as a send of that machine, ${links}`
+    : `predicted, not measured, for ${links}`;
+  const catalogue = table.hasOwnLinks ? `predicted, not measured: ${facts(linkFacts)}` : onMachine;
+  if (!isMeasured) {
+    return [
+      `# ${library.machineText}: ${call}`,
+      `# ${libraryColumn} ${unmeasuredText(library)}`,
+      `# catalogue: ${catalogue}`,
+    ];
+  }
+  return [
+    `# predicted for ${library.machineText}: ${call}`,
+    `# ${libraryColumn}: ${library.modeText}`,
+    ...[...reasons].map((why) => `# ~ extrapolated: ${why}`),
+    `# catalogue: ${catalogue}`,
+  ];
 }
 
 function noteLines({ rows, switches }: PredictedSizes): string[] {
