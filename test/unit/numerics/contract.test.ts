@@ -46,3 +46,10 @@ test("every recorded file is there, with as many cases as the page says", () => 
     expect(calls).toHaveLength(Number(cases));
   }
 });
+
+test("README.md counts the cases of all recorded files", () => {
+  const readme = readFileSync(new URL("../../../README.md", import.meta.url), "utf8");
+  const counts = rowsUnder("Recorded results").map(([, cases]) => Number(cases));
+  const sum = counts.reduce((total, count) => total + count, 0).toLocaleString("en");
+  expect(readme).toContain(`${sum} recorded results of NCCL`);
+});
