@@ -1,4 +1,7 @@
-/** A model that is itself divided over ranks, for the trainers of its data parallel lines. */
+/**
+ * The option `divided` of the trainers: their model is itself divided over ranks, as by tensor and pipeline parallelism. With it,
+ * the norms of gradients over all these ranks, in which a parameter with copies counts once.
+ */
 import type { Communicator } from "../api/index.ts";
 import { gatherNumbers } from "./host-collectives.ts";
 

@@ -147,22 +147,11 @@ export class ParameterServer implements RankStateful {
       ),
       hint: "declare the same parameters on every rank, in any order",
     });
-    const connections = new Map<number, Connection>();
-    for (let worker = 0; worker < comm.size; worker++) {
-      if (worker === server) continue;
-      const isOurs = comm.rank === server || comm.rank === worker;
-      const pair = await comm.split({
-        color: isOurs ? 0 : undefined,
-        key: comm.rank === server ? 0 : 1,
-        stream: "own",
-      });
-      if (pair !== undefined) connections.set(worker, new Connection(pair));
-    }
     return new ParameterServer(
       comm,
       parameters,
       { rule, server, staleness, mode, onAccepted },
-      connections,
+      await connectPairs(comm, server),
     );
   }
 
@@ -353,6 +342,22 @@ export class ParameterServer implements RankStateful {
       { parameters, rank: this.#comm.rank, field: parameters[0] },
     );
   }
+}
+
+/** The communicator of the server with each worker, by worker; a worker gets its own one. All ranks make the splits. */
+async function connectPairs(comm: Communicator, server: number): Promise<Map<number, Connection>> {
+  const connections = new Map<number, Connection>();
+  for (let worker = 0; worker < comm.size; worker++) {
+    if (worker === server) continue;
+    const isMember = comm.rank === server || comm.rank === worker;
+    const pair = await comm.split({
+      color: isMember ? 0 : undefined,
+      key: comm.rank === server ? 0 : 1,
+      stream: "own",
+    });
+    if (pair !== undefined) connections.set(worker, new Connection(pair));
+  }
+  return connections;
 }
 
 /** Refuses ranks in several processes, where the server's stream would wait for the first worker. */
