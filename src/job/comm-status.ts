@@ -92,21 +92,21 @@ export class CallCounters {
   }
 
   /** Messages wait at a barrier. */
-  awaitPeers(halves: readonly RemoteTransfer[]): void {
-    const messages = messagesOf(this.#size, halves);
+  awaitPeers(remote: readonly RemoteTransfer[]): void {
+    const messages = messagesOf(this.#size, remote);
     this.#count(messages);
     this.#waiting = firstOfEachPair(messages);
   }
 
   /** Messages were submitted. */
-  messagesSubmitted(halves: readonly RemoteTransfer[]): void {
+  messagesSubmitted(remote: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
-    this.#count(messagesOf(this.#size, halves));
+    this.#count(messagesOf(this.#size, remote));
   }
 
   /** The pairs of messages, by number. */
-  pairsOf(halves: readonly RemoteTransfer[]): readonly number[] {
-    return messagesOf(this.#size, halves).map(([pair]) => pair);
+  pairsOf(remote: readonly RemoteTransfer[]): readonly number[] {
+    return messagesOf(this.#size, remote).map(([pair]) => pair);
   }
 
   /** Messages of these pairs, of which others were submitted before, were submitted. */
@@ -115,9 +115,9 @@ export class CallCounters {
   }
 
   /** Messages failed to submit: the first of each pair is the next one again. */
-  messagesFailed(halves: readonly RemoteTransfer[]): void {
+  messagesFailed(remote: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
-    for (const [pair, number] of firstOfEachPair(messagesOf(this.#size, halves))) {
+    for (const [pair, number] of firstOfEachPair(messagesOf(this.#size, remote))) {
       this.#posted.set(pair, number);
     }
   }
@@ -145,8 +145,8 @@ export class CallCounters {
 }
 
 /** The messages of ends, in a communicator of `size` ranks. */
-export function messagesOf(size: number, halves: readonly RemoteTransfer[]): Message[] {
-  return halves.map((half) => [pairNumber(size, pairOf(half)), half.number]);
+export function messagesOf(size: number, remote: readonly RemoteTransfer[]): Message[] {
+  return remote.map((transfer) => [pairNumber(size, pairOf(transfer)), transfer.number]);
 }
 
 /** The first message of each pair. */

@@ -101,7 +101,7 @@ export class FramedSocket {
   finish(): void {
     this.#over = true;
     this.socket.end();
-    // A peer that does not end its half, or goes on sending, must not keep ours.
+    // A peer that does not end its half, or goes on sending, must not keep that of this process.
     const timer = setTimeout(() => this.socket.destroy(), 1_000).unref();
     this.socket.once("close", () => clearTimeout(timer));
   }

@@ -131,9 +131,9 @@ export class Job implements PeerProcesses {
   /** Ranks of the job that messages wait for; `undefined` where the store does not answer. */
   missingEnds(
     comm: CommInfo,
-    halves: readonly RemoteTransfer[],
+    remote: readonly RemoteTransfer[],
   ): Promise<Omit<MissingRanks, "haveDiverged"> | undefined> {
-    return this.#missingRanks.forMessages(comm, halves);
+    return this.#missingRanks.forMessages(comm, remote);
   }
 
   reportOrders(report: (isEcho: boolean) => string): void {

@@ -101,7 +101,7 @@ export class MissingRankFinder {
   /** Ranks that a batch of messages waits for; `undefined` where the store does not answer. */
   async forMessages(
     comm: CommInfo,
-    halves: readonly RemoteTransfer[],
+    remote: readonly RemoteTransfer[],
   ): Promise<Omit<MissingRanks, "haveDiverged"> | undefined> {
     const { ranks } = comm;
     const silent: number[] = [];
@@ -112,7 +112,7 @@ export class MissingRankFinder {
         return { posted: report?.posted ?? [], waiting: report?.waiting ?? [] };
       };
       const own = ranks.indexOf(this.#membership.rank);
-      const together = messagesOf(ranks.length, halves);
+      const together = messagesOf(ranks.length, remote);
       const missing = await blockingRanks(ranks.length, of, own, together);
       return hasStore()
         ? { ranks: missing.map((rank) => ranks[rank] as number), silent }

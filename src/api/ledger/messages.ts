@@ -26,7 +26,7 @@ import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
   const remoteNow = (): TransferPosting[] =>
-    state.isDistributed ? remoteEnds(state.comm, queues.headBatches()) : [];
+    state.isDistributed ? remoteTransfers(state.comm, queues.headBatches()) : [];
   const cancelled = firstSettled(remoteNow());
   // Ranks of other processes are not notified, and would match the next message with it.
   if (cancelled !== undefined) abandon(state, cancelled);
@@ -116,7 +116,7 @@ function dispatchPairs(
       messages.push(ends);
     }
   }
-  const kept = liveRemoteEnds(state, remote);
+  const kept = liveTransfers(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
   for (const end of kept) messages.push([end]);
   const cache = fitting.length === 0 ? matchedMessages(state, kept) : undefined;
@@ -146,7 +146,7 @@ function matchedMessages(
 }
 
 /** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */
-function liveRemoteEnds(state: CommState, remote: readonly TransferPosting[]): TransferPosting[] {
+function liveTransfers(state: CommState, remote: readonly TransferPosting[]): TransferPosting[] {
   const gone = remote.filter(({ call }) => hasReleasedBuffer(call));
   if (gone.length === 0) return [...remote];
   state.failures.failEach(gone, (end) => releasedErrors(state.comm, [end.call])?.(end));
@@ -170,7 +170,7 @@ function pairError(
 // Matching.
 
 /** The open sends and receives with their other end in another process: their pairs are unknown here. */
-function remoteEnds({ local }: CommInfo, batches: readonly MessageBatch[]): TransferPosting[] {
+function remoteTransfers({ local }: CommInfo, batches: readonly MessageBatch[]): TransferPosting[] {
   return batches.flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
 }
 

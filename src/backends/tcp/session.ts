@@ -208,9 +208,9 @@ export class TcpSession implements Session {
     const sent = transfers.map(({ send }) => bytesIn(send.send).slice());
     for (const [i, { recv }] of transfers.entries()) bytesIn(recv.recv).set(sent[i] as Uint8Array);
     const { ranks, name } = comm.info;
-    const runs = remote.map((half) => {
-      const memory = memoryRange(half.call[half.direction]) as RankMemory;
-      return new TransferRun({ peers, comm: comm.commNumber, ranks, name, half, memory });
+    const runs = remote.map((transfer) => {
+      const memory = memoryRange(transfer.call[transfer.direction]) as RankMemory;
+      return new TransferRun({ peers, comm: comm.commNumber, ranks, name, transfer, memory });
     });
     await Promise.all(runs.map((run) => this.#run(comm, run)));
   }

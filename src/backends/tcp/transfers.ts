@@ -18,7 +18,7 @@ export interface TransferRequest {
   readonly comm: number;
   readonly ranks: readonly number[];
   readonly name: string;
-  readonly half: RemoteTransfer;
+  readonly transfer: RemoteTransfer;
   readonly memory: RankMemory;
 }
 
@@ -36,11 +36,11 @@ export class TransferRun {
   readonly #outcome = new NativePromise<void>();
 
   constructor(request: TransferRequest) {
-    const { half, memory, ranks } = request;
+    const { transfer, memory, ranks } = request;
     this.#request = request;
-    this.#peer = ranks[half.peer] as number;
-    this.#id = { sequence: (2 * half.number + 1) >>> 0, lane: 0, round: 0 };
-    const byteLength = half.call.count * bytesOf(half.call.dtype as DType);
+    this.#peer = ranks[transfer.peer] as number;
+    this.#id = { sequence: (2 * transfer.number + 1) >>> 0, lane: 0, round: 0 };
+    const byteLength = transfer.call.count * bytesOf(transfer.call.dtype as DType);
     this.#bytes = new Uint8Array(memory.memory.buffer, memory.byteOffset, byteLength);
     this.#slices = Math.max(1, Math.ceil(byteLength / sliceBytes));
   }
@@ -55,7 +55,7 @@ export class TransferRun {
   }
 
   start(): void {
-    if (this.#request.half.direction === "recv") this.#receive();
+    if (this.#request.transfer.direction === "recv") this.#receive();
     else this.#begin();
   }
 
@@ -124,8 +124,8 @@ export class TransferRun {
   #finishIfDone(): void {
     if (this.#isOver || this.#next < this.#slices || this.#unsent > 0) return;
     this.#isOver = true;
-    const { peers, comm, half } = this.#request;
-    if (half.direction === "recv") {
+    const { peers, comm, transfer } = this.#request;
+    if (transfer.direction === "recv") {
       const report = this.#endpoint.end(this.#bytes.byteLength);
       if (report !== undefined) peers.ended(this.#peer, comm, report);
     }
@@ -135,14 +135,14 @@ export class TransferRun {
 
   /** A flow has one direction here: the other direction of the pair has numbers of its own. */
   #forget(): void {
-    const { half, peers } = this.#request;
-    this.#endpoint.forgetFlow(this.#id.sequence, half.direction, peers.blocks);
+    const { transfer, peers } = this.#request;
+    this.#endpoint.forgetFlow(this.#id.sequence, transfer.direction, peers.blocks);
   }
 
   /** The error for a message of another length, or of the right one with a part of another length. */
   #lengthError(total: number, part: number, neededPart: number): CollectiveMismatchError {
-    const { half, name, ranks } = this.#request;
-    const { call, peer } = half;
+    const { transfer, name, ranks } = this.#request;
+    const { call, peer } = transfer;
     const isTotal = total !== this.#bytes.byteLength;
     const [found, needed] = isTotal ? [total, this.#bytes.byteLength] : [part, neededPart];
     const what = isTotal

@@ -4,7 +4,7 @@ import type { RankCall, RemoteTransfer } from "../../../src/api/backend-entry.ts
 import { CallCounters } from "../../../src/job/comm-status.ts";
 
 /** Ends of rank 0 among three: `"send 1 #2"` is its third message to 1. */
-function halves(...texts: string[]): RemoteTransfer[] {
+function remote(...texts: string[]): RemoteTransfer[] {
   return texts.map((text) => {
     const [direction, peer, number] = text.split(/ #?/u) as ["send" | "recv", string, string];
     const call = { rank: 0 } as RankCall;
@@ -18,8 +18,8 @@ const [to1, to2, from1] = [1, 2, 3];
 test("submitted messages count, and wait for no rank", () => {
   const made = new CallCounters(3);
   expect(made.messageCounts()).toEqual({ posted: [], waiting: [] });
-  made.messagesSubmitted(halves("send 1 #0", "recv 1 #0", "send 1 #1"));
-  made.messagesSubmitted(halves("send 2 #0"));
+  made.messagesSubmitted(remote("send 1 #0", "recv 1 #0", "send 1 #1"));
+  made.messagesSubmitted(remote("send 2 #0"));
   const counts = [
     [to1, 2],
     [from1, 1],
@@ -30,8 +30,8 @@ test("submitted messages count, and wait for no rank", () => {
 
 test("messages at a barrier count until submission, the first of each pair as waiting", () => {
   const made = new CallCounters(3);
-  made.messagesSubmitted(halves("send 1 #0"));
-  const open = halves("send 1 #1", "send 2 #0", "send 1 #2");
+  made.messagesSubmitted(remote("send 1 #0"));
+  const open = remote("send 1 #1", "send 2 #0", "send 1 #2");
   made.awaitPeers(open);
   const counts = [
     [to1, 3],
@@ -49,8 +49,8 @@ test("messages at a barrier count until submission, the first of each pair as wa
 
 test("numbers of refused messages are used again", () => {
   const made = new CallCounters(3);
-  made.messagesSubmitted(halves("send 1 #0"));
-  const open = halves("send 1 #1", "send 2 #0", "send 1 #2");
+  made.messagesSubmitted(remote("send 1 #0"));
+  const open = remote("send 1 #1", "send 2 #0", "send 1 #2");
   made.awaitPeers(open);
   made.messagesFailed(open);
   const counts = [

@@ -51,17 +51,17 @@ export function callBarrier(
 export function messagesBarrier(
   contacts: FirstContacts,
   comm: NcclCommunicator | undefined,
-  halves: readonly RemoteTransfer[],
+  remote: readonly RemoteTransfer[],
 ): PeerBarrier | undefined {
   if (comm === undefined) return undefined;
   const { info, counters } = comm;
   const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
     // A message without elements is not sent.
     call.count > 0 && peer !== call.rank && !contacts.isConnected(info, peer);
-  const first = halves.filter(isFirst);
+  const first = remote.filter(isFirst);
   const [some] = first;
   if (some === undefined) return undefined;
-  counters?.awaitPeers(halves);
+  counters?.awaitPeers(remote);
   const { rank } = some.call;
   return contacts.barrier({
     ...{ comm: info, rank, counters },
