@@ -259,8 +259,8 @@ export class NcclSession implements QueueingSession {
     let lost = false;
     const idle = async (): Promise<void> => {
       const main = this.#progress.after(locals.map(({ device }) => device));
-      const further = this.#notEnded().map((comm) => comm.idle());
-      await Promise.all([main, ...further]).catch(() => {
+      const own = this.#notEnded().map((comm) => comm.idle());
+      await Promise.all([main, ...own]).catch(() => {
         lost = true;
       });
     };
@@ -363,12 +363,12 @@ class NcclRankDevice implements RankDevice {
   /** The stream is shared with the caller's own work from now on. */
   streamOf(comm: CommInfo): bigint | undefined {
     if (comm.ownStream !== true) return this.local.device.lendStream();
-    return this.#furtherStream(comm)?.device.lendStream();
+    return this.#ownStreamOf(comm)?.device.lendStream();
   }
 
   allocate(byteLength: number, symmetric: boolean, comm?: CommInfo): Memory {
-    const further = comm?.ownStream === true ? this.#furtherStream(comm) : undefined;
-    return this.local.allocate(byteLength, symmetric, further);
+    const ownStream = comm?.ownStream === true ? this.#ownStreamOf(comm) : undefined;
+    return this.local.allocate(byteLength, symmetric, ownStream);
   }
 
   adopt(ptr: bigint, byteLength: number): Memory {
@@ -380,7 +380,7 @@ class NcclRankDevice implements RankDevice {
   }
 
   /** The rank's own stream of an open communicator. */
-  #furtherStream(comm: CommInfo): LocalStream | undefined {
+  #ownStreamOf(comm: CommInfo): LocalStream | undefined {
     const rank = comm.ranks.indexOf(this.local.worldRank);
     return this.#find(comm)?.members.get(rank)?.stream;
   }

@@ -32,8 +32,8 @@ export class LocalRank {
   readonly memoryOrder: MemoryOrder;
   /** Scratch bytes that no call reads; calls of all streams use them. */
   readonly scratch: bigint;
-  /** Streams of communicators, until their memory is freed. */
-  readonly #further = new Set<LocalStream>();
+  /** The streams of communicators with streams of their own, until their memory is freed. */
+  readonly #ownStreams = new Set<LocalStream>();
   /** Live allocations, each with its function to free it. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
   /** Bytes of live symmetric memory, by address. */
@@ -74,7 +74,7 @@ export class LocalRank {
     return this.#open;
   }
 
-  /** Opens one more stream, for calls that are independent of the main stream's. */
+  /** Opens a communicator's own stream, for calls that are independent of the main stream's. */
   openStream(progress: Progress): LocalStream {
     const { cuda, index, name } = this.device;
     let device: Device | undefined;
@@ -89,21 +89,21 @@ export class LocalRank {
     const opened = new LocalStream({ device, progress }, this.deferredFree, (bytes) =>
       this.#malloc(bytes, "staging"),
     );
-    this.#further.add(opened);
+    this.#ownStreams.add(opened);
     this.deferredFree.others.add(opened);
     return opened;
   }
 
   /** Releases a stream of `openStream` that is idle for good; CUDA frees its memory once all streams are idle. */
   closeStream(stream: LocalStream): void {
-    if (!this.#further.has(stream)) return;
+    if (!this.#ownStreams.has(stream)) return;
     this.memoryOrder.leave(stream.device);
     this.deferredFree.others.delete(stream);
     this.deferredFree.add(0, () => this.#releaseStream(stream));
   }
 
   #releaseStream(stream: LocalStream): void {
-    if (!this.#further.delete(stream)) return;
+    if (!this.#ownStreams.delete(stream)) return;
     runAll([
       () => stream.staging.release(),
       ...stream.pool.areas.map((ptr) => () => this.#free(ptr)),
@@ -116,25 +116,25 @@ export class LocalRank {
     return { from: this.scratch + 64n, into: this.scratch + 128n };
   }
 
-  /** Memory filled with zeros, on a further stream where one is given; symmetric memory can be registered as a window. */
-  allocate(byteLength: number, symmetric: boolean, further?: LocalStream): Memory {
+  /** Memory filled with zeros, on the own stream of a communicator where given; symmetric memory can be registered as a window. */
+  allocate(byteLength: number, symmetric: boolean, ownStream?: LocalStream): Memory {
     try {
       const bytes = Math.max(1, byteLength);
-      const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#mallocOrdinary(bytes, further);
+      const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#mallocOrdinary(bytes, ownStream);
       const free = (freed: bigint): void => this.#free(freed);
       const memory = new DeviceMemory(this, ptr, byteLength, free, !symmetric);
-      if (byteLength > 0) this.#clear(memory, further);
+      if (byteLength > 0) this.#clear(memory, ownStream);
       return memory;
     } catch (error) {
       throw located(error, { rank: this.worldRank, device: this.device.name });
     }
   }
 
-  #clear(memory: DeviceMemory, further: LocalStream | undefined): void {
+  #clear(memory: DeviceMemory, ownStream: LocalStream | undefined): void {
     const { ptr, byteLength } = memory;
     try {
-      if (further === undefined) memory.clear();
-      else further.device.use().set(ptr, 0, byteLength, further.device.stream);
+      if (ownStream === undefined) memory.clear();
+      else ownStream.device.use().set(ptr, 0, byteLength, ownStream.device.stream);
     } catch (error) {
       this.#freeInOrder(ptr);
       throw error;
@@ -142,8 +142,8 @@ export class LocalRank {
   }
 
   /** Memory that waits to be freed is reused in the order of the main stream alone. */
-  #mallocOrdinary(bytes: number, further: LocalStream | undefined): bigint {
-    const reuse = further === undefined ? () => this.deferredFree.take(bytes) : undefined;
+  #mallocOrdinary(bytes: number, ownStream: LocalStream | undefined): bigint {
+    const reuse = ownStream === undefined ? () => this.deferredFree.take(bytes) : undefined;
     return this.#malloc(bytes, "alloc", reuse);
   }
 
@@ -206,7 +206,7 @@ export class LocalRank {
     this.deferredFree.clear();
     try {
       runAll([
-        ...[...this.#further].map((stream) => () => this.#releaseStream(stream)),
+        ...[...this.#ownStreams].map((stream) => () => this.#releaseStream(stream)),
         () => this.staging.release(),
         () => this.memoryOrder.release(),
         ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
@@ -223,8 +223,8 @@ export class LocalRank {
     this.deferredFree.clear();
     this.#live.clear();
     this.#symmetric.clear();
-    for (const { device } of this.#further) device.abandon();
-    this.#further.clear();
+    for (const { device } of this.#ownStreams) device.abandon();
+    this.#ownStreams.clear();
     this.device.abandon();
   }
 

@@ -1,5 +1,5 @@
 /**
- * The order of calls on further streams of a rank behind the memory operations of their buffers, which run on its main stream.
+ * The order of calls on communicators' own streams behind the memory operations of their buffers, which run on its main stream.
  *
  * A call waits for the last operation on each of its buffers, and not for calls on the main stream behind that: their peers may
  * wait for this call.
@@ -22,9 +22,9 @@ export class MemoryOrder {
   /** Operations that were not done when that was last checked, oldest first: those with an event. */
   readonly #open: MemoryOperation[] = [];
   #operations = 0;
-  /** The number of the last operation that each further stream has waited for. */
+  /** The number of the last operation that each own stream has waited for. */
   readonly #seen = new Map<Device, number>();
-  /** The last of the operations before there were further streams. */
+  /** The last of the operations before there were own streams. */
   #base: MemoryOperation | undefined;
   #last: MemoryOperation | undefined;
   /** The last one on memory of the caller, which may have the same bytes as other memory. */
