@@ -1,5 +1,5 @@
 /**
- * The order of calls on communicators' own streams behind the memory operations of their buffers, which run on its main stream.
+ * The order of calls on communicators' own streams behind the memory operations of their buffers, which run on the main stream of the rank.
  *
  * A call waits for the last operation on each of its buffers, and not for calls on the main stream behind that: their peers may
  * wait for this call.
