@@ -1,7 +1,7 @@
 /**
  * Waits for other processes before a call reaches the backend, in the job's store.
  *
- * `CrossCheck` compares the call with those of the other ranks, by an exchange. `FirstContacts` has ranks wait at a barrier
+ * `CrossCheck` compares the call with those of the other ranks, by an exchange. `FirstConnections` has ranks wait at a barrier
  * before a call that connects them for the first time. A backend may block, or wait without an end, while it connects two ranks.
  * The barrier keeps a missing rank from blocking the others there, where only an abort ends the wait.
  */
@@ -222,7 +222,7 @@ export interface NewPeers {
 }
 
 /** A call that needs connections. */
-export interface Contact {
+export interface ConnectingCall {
   readonly comm: CommInfo;
   /** The rank of this process in the communicator. */
   readonly rank: number;
@@ -243,8 +243,8 @@ interface ConnectedPeers {
   readonly peers: Set<number>;
 }
 
-/** The first contacts of one process. */
-export class FirstContacts {
+/** The first connections of one process. */
+export class FirstConnections {
   readonly #membership: Pick<Membership, "awaitBarriers" | "lost">;
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
@@ -264,19 +264,22 @@ export class FirstContacts {
   }
 
   /** `JobSession.barrier` for a call; `undefined` where it needs no new connection and no other barrier. */
-  barrier(contact: Contact): PeerBarrier | undefined {
-    const { comm, needs } = contact;
+  barrier(call: ConnectingCall): PeerBarrier | undefined {
+    const { comm, needs } = call;
     const connected = this.#connected.get(comm);
     const added: NewPeers = {
       all: needs.all && connected?.all !== true,
       peers: new Set([...needs.peers].filter((peer) => !hasPeer(connected, peer))),
     };
-    const barriers = this.#barriers(contact, added);
+    const barriers = this.#barriers(call, added);
     if (barriers.length === 0) return undefined;
-    return (cancelled) => this.#connect(contact, added, barriers, cancelled);
+    return (cancelled) => this.#connect(call, added, barriers, cancelled);
   }
 
-  #barriers({ comm, rank, barriers = [] }: Contact, { all, peers }: NewPeers): readonly Barrier[] {
+  #barriers(
+    { comm, rank, barriers = [] }: ConnectingCall,
+    { all, peers }: NewPeers,
+  ): readonly Barrier[] {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
     const pairs = Array.from(peers, (peer): Barrier => {
@@ -292,7 +295,7 @@ export class FirstContacts {
   }
 
   async #connect(
-    { comm, counters, number, connect }: Contact,
+    { comm, counters, number, connect }: ConnectingCall,
     added: NewPeers,
     barriers: readonly Barrier[],
     cancelled: AbortSignal,

@@ -12,7 +12,7 @@ import type {
   Session,
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/errors.ts";
-import { type CompareCalls, CrossCheck, FirstContacts, StoreWaits } from "./before-calls.ts";
+import { type CompareCalls, CrossCheck, FirstConnections, StoreWaits } from "./before-calls.ts";
 import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, openOnAllRanks, type RankOpener, rebuildJob } from "./rebuild.ts";
@@ -54,7 +54,7 @@ export class Job implements PeerProcesses {
   #isLeaving = false;
   readonly #commStatus: CommStatus;
   readonly crossCheck: CrossCheck;
-  readonly firstContacts: FirstContacts;
+  readonly firstConnections: FirstConnections;
   readonly #waits = new StoreWaits();
 
   constructor(
@@ -71,7 +71,7 @@ export class Job implements PeerProcesses {
       missingRanks: this.#missingRanks,
       waits: this.#waits,
     });
-    this.firstContacts = new FirstContacts(membership, keyOf);
+    this.firstConnections = new FirstConnections(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
     this.#opener = opener;

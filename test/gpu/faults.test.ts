@@ -236,7 +236,7 @@ describe("a rank missing when ranks first connect", () => {
   test("is named by the deadline, and so is a rank killed there", async () => {
     const { results, text } = await runJob<{ errors: Readonly<Record<string, RankReport>> }>(
       size,
-      "first-contacts.mjs",
+      "first-connections.mjs",
     );
     for (const [rank, result] of results.entries()) {
       if (rank === 1) continue;

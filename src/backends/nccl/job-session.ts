@@ -1,4 +1,4 @@
-/** The session of one process of a job: comparisons, first contacts, losses, and the rebuild. */
+/** The session of one process of a job: comparisons, first connections, losses, and the rebuild. */
 import type {
   CompareDigests,
   JobSession,
@@ -8,7 +8,7 @@ import type {
   Work,
 } from "../../api/backend-entry.ts";
 import type { Job } from "../../job/job.ts";
-import { callBarrier, messagesBarrier } from "./calls/first-contact.ts";
+import { callBarrier, messagesBarrier } from "./calls/first-connection.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 
 /** This process's rank of a job of several processes. */
@@ -39,10 +39,10 @@ export class NcclJobSession extends NcclSession implements JobSession {
 
   barrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);
-    const { firstContacts } = this.#job;
+    const { firstConnections } = this.#job;
     return "transfers" in work
-      ? messagesBarrier(firstContacts, comm, work.remote)
-      : callBarrier(firstContacts, comm, work);
+      ? messagesBarrier(firstConnections, comm, work.remote)
+      : callBarrier(firstConnections, comm, work);
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {

@@ -2,7 +2,7 @@
 import type { Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import type { CommInfo } from "../../../src/api/backend.ts";
-import { CrossCheck, FirstContacts, StoreWaits } from "../../../src/job/before-calls.ts";
+import { CrossCheck, FirstConnections, StoreWaits } from "../../../src/job/before-calls.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
 import { fragile, place, relay } from "./stores.ts";
@@ -77,8 +77,8 @@ describe("a call that waits in the store for rank 1", () => {
       () => undefined,
     );
   };
-  const contact = (member: Membership, of = comm) =>
-    new FirstContacts(member, keyOf).barrier({
+  const connection = (member: Membership, of = comm) =>
+    new FirstConnections(member, keyOf).barrier({
       ...{ comm: of, rank: 0, counters: undefined, connect: async () => true },
       needs: { all: true, peers: new Set() },
     })?.(new AbortController().signal);
@@ -89,7 +89,7 @@ describe("a call that waits in the store for rank 1", () => {
   ] as const;
   const waits = [
     ["the comparison", compared],
-    ["the first contact", contact],
+    ["the first connection", connection],
   ] as const;
   const rows = ends.flatMap(([how, name, why]) =>
     waits.map(([what, wait]) => ({ how, name, why, what, wait })),
@@ -117,7 +117,7 @@ describe("a call that waits in the store for rank 1", () => {
     }
     if (how !== "leave") await expect.poll(() => zero!.member.lost.length).toBe(2);
     const all = { ...comm, ranks: [0, 1, 2] };
-    const failed = Promise.resolve(contact(zero!.member, all)).catch((error) => error);
+    const failed = Promise.resolve(connection(zero!.member, all)).catch((error) => error);
     expect((await failed).message).toContain(
       `ranks 1, 2 of "world" will not make this call: ${why}\n`,
     );

@@ -1,14 +1,14 @@
 /**
- * First contacts over NCCL: it connects two ranks in the first message between them, and registers symmetric memory in the
+ * First connections over NCCL: it connects two ranks in the first message between them, and registers symmetric memory in the
  * first call that uses it.
  *
  * It blocks the calling thread until the other ranks do the same: on JavaScript's thread no deadline, signal or loss would be
- * noticed meanwhile. So other threads exchange a byte first, and register memory, behind the barrier of `FirstContacts`.
+ * noticed meanwhile. So other threads exchange a byte first, and register memory, behind the barrier of `FirstConnections`.
  */
 import type { CallSet, PeerBarrier, RankCall, RemoteTransfer } from "../../../api/backend-entry.ts";
 import { longestTimerMs } from "../../../api/ledger/turns.ts";
 import { keepAlive, settlesWithin } from "../../../job/async.ts";
-import type { FirstContacts, NewPeers } from "../../../job/before-calls.ts";
+import type { FirstConnections, NewPeers } from "../../../job/before-calls.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { connectsAll, peersOf } from "./nccl-steps.ts";
@@ -19,7 +19,7 @@ import { isDisposed } from "./windows.ts";
  * the call.
  */
 export function callBarrier(
-  contacts: FirstContacts,
+  connections: FirstConnections,
   comm: NcclCommunicator | undefined,
   { collective, calls, number }: CallSet,
 ): PeerBarrier | undefined {
@@ -38,7 +38,7 @@ export function callBarrier(
   const lacksWindows = rows.some((call) => windows.needsRegistration(call));
   // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
   if (lacksWindows && rows.some(isDisposed)) return undefined;
-  const barrier = contacts.barrier({
+  const barrier = connections.barrier({
     ...{ comm: info, rank, needs: { all, peers }, number, counters },
     barriers: lacksWindows ? [`windows ${number}`] : [],
     connect: (added, cancelled) => connectAndRegister(comm, { ...added, rank, rows }, cancelled),
@@ -49,7 +49,7 @@ export function callBarrier(
 
 /** `JobSession.barrier` for messages. */
 export function messagesBarrier(
-  contacts: FirstContacts,
+  connections: FirstConnections,
   comm: NcclCommunicator | undefined,
   remote: readonly RemoteTransfer[],
 ): PeerBarrier | undefined {
@@ -57,13 +57,13 @@ export function messagesBarrier(
   const { info, counters } = comm;
   const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
     // A message without elements is not sent.
-    call.count > 0 && peer !== call.rank && !contacts.isConnected(info, peer);
+    call.count > 0 && peer !== call.rank && !connections.isConnected(info, peer);
   const first = remote.filter(isFirst);
   const [some] = first;
   if (some === undefined) return undefined;
   counters?.awaitPeers(remote);
   const { rank } = some.call;
-  return contacts.barrier({
+  return connections.barrier({
     ...{ comm: info, rank, counters },
     needs: { all: false, peers: new Set(first.map(({ peer }) => peer)) },
     connect: (added, cancelled) =>
