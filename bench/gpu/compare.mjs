@@ -116,14 +116,14 @@ export async function compare(rows, peers, { rounds, deadline, pairs = [], onPro
     }
   }
   while (pairs.length > 0 && !isOver()) {
-    const at = minKnown(rows, cells, pairs);
+    const at = leastCertain(rows, cells, pairs);
     for (let again = 0; again < (rows[at].turns ?? 1); again++) await measure(at, often, 0);
   }
   return resultsOf(rows, cells, rounds);
 }
 
-/** The row of which the middle one of a pair's ratios may be furthest from what it would be in the long run, for what matters. */
-function minKnown(rows, cells, pairs) {
+/** The row with the most uncertain median ratio of a pair, relative to the difference that matters in it (`finest`). */
+function leastCertain(rows, cells, pairs) {
   const doubts = cells.map((row, at) => {
     const walls = new Map(Array.from(row, ([{ name }, cell]) => [name, cell.walls]));
     const doubt = pairs.map(([a, b]) => doubtOf(ratiosOf(walls.get(a), walls.get(b))));

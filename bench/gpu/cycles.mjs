@@ -81,7 +81,7 @@ const steps = resident.flatMap((now, at) => {
   const large = grown.filter(([, bytes]) => bytes > largeStep);
   return large.length === 0 ? [] : [{ cycle: at, ...Object.fromEntries(large) }];
 });
-/** The most that was added in one step, of a growth that may be one of many small steps or one large one. */
+/** The largest growth in one cycle: it shows whether the whole growth is many small steps or a large one. */
 const largestStep = (values) => Math.max(...values.slice(1).map((value, at) => value - values[at]));
 const kept = (values) => values.slice(Math.min(settling, Math.max(0, values.length - 2)));
 const sorted = kept(times).sort((a, b) => a - b);

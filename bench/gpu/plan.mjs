@@ -26,11 +26,10 @@ const sizesOf = (collective, quick) => {
 };
 
 /**
- * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: a peer that waited for its turn
- * needs some milliseconds until it has a processor of its own again, and caches that are warm. They have several turns in
- * a round: processors that others share are faster at times, and only neighbouring turns are alike. The calls before are more
- * than the 64 in which a peer may learn what is repeated, wherever that could be seen. `finest` is the difference between two
- * peers that matters.
+ * Timed calls, a multiple of the calls in a graph, and warm-up calls. Small calls are many: a peer that waited for its turn
+ * needs some milliseconds until it has a processor of its own again, and warm caches. They have several turns in a round: the
+ * speed of shared processors changes, and only neighbouring turns are alike. Where the cost of a call shows, warm-up calls are
+ * more than the 64 after which repeated calls become a list. `finest` is the difference between two peers that matters.
  */
 function repeats(bytes) {
   if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200, turns: 2, finest: 0.1 };

@@ -1,4 +1,4 @@
-// What one peer's time is of another's, where all were measured in turn.
+// The ratio of two peers' times, where all were measured in turn.
 
 /** Of an even number the one between the two in the middle: neither peer is to gain from it. */
 function middle(sorted) {
@@ -14,8 +14,9 @@ export function ratiosOf(ours, theirs) {
 }
 
 /**
- * Of a row of results: the middle one of the ratios of neighbouring measurements, which a machine that is faster at times
- * changes less than the ratio of the medians. That is given where the measurements were not kept; nothing unless both ran.
+ * The ratio of two peers in a row of results: the median of the ratios of neighbouring measurements. A machine whose speed
+ * changes moves it less than the ratio of the medians, which stands in where the measurements were not kept. `undefined` unless
+ * both ran.
  */
 export function ratioOf({ peers }, ours, theirs) {
   const [own, other] = [peers[ours], peers[theirs]];

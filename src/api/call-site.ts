@@ -67,7 +67,7 @@ export function throwingPlace({ stack }: Error): string | undefined {
   return placeIn(programFrames(lines.filter((line) => /^ +at /.test(line))));
 }
 
-/** The stack of an error that was just made begins in the program, where the engine keeps the frames of callers that await. */
+/** Makes the stack of a new error begin in the program, as far as the engine keeps the frames of callers that await. */
 export function hideOwnFrames(error: Error): void {
   setStack(error, new CallSite().frames);
 }
@@ -80,7 +80,7 @@ export function hasCallSite(error: Error): boolean {
   return withCallSite.has(error);
 }
 
-/** The stack of an error becomes that of the call which failed with it first. */
+/** Gives an error the stack of the call that failed with it first. */
 export function showCallSite(error: Error, site: CallSite): void {
   if (withCallSite.has(error)) return;
   withCallSite.add(error);

@@ -28,8 +28,8 @@ export type Complete<Options extends object> = {
 };
 
 /**
- * Facts beside a fault; `path` is that of options that are an option themselves, `renamed` holds the present names of
- * options by their earlier ones.
+ * Facts beside a fault. `path` is the name of the option that holds these options, where they are nested; `renamed` has the
+ * present names of options by their earlier ones.
  */
 type Where = Partial<CommErrorFacts> & {
   readonly path?: string;

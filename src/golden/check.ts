@@ -54,14 +54,17 @@ export interface PlanDifference {
 export interface CheckReport {
   readonly cases: number;
   readonly identical: number;
-  /** Elements of the identical results, and those of them with bits that depend on the order of folding, if counted. */
+  /** Elements of the identical results. */
   readonly elements: number;
+  /** Those of them with bits that depend on the order of folding; `undefined` unless `countsSensitive`. */
   readonly orderSensitiveElements: number | undefined;
   readonly mismatches: readonly Mismatch[];
   readonly refusals: readonly Refusal[];
-  /** Cases with a reported plan; those of them where the library chose it; and those that follow another one. */
+  /** Cases with a reported plan. */
   readonly plans: number;
+  /** Those of them whose plan the library chose. */
   readonly choices: number;
+  /** Cases that follow another plan than the recorded one. */
   readonly planDifferences: readonly PlanDifference[];
 }
 

@@ -87,7 +87,7 @@ export function floatFormat(dtype: DType): FloatFormat | undefined {
   return formats[dtype];
 }
 
-/** Sets the bits of `units · 2^exponent`, for a few units that need no rounding and a result that is a normal number. */
+/** Sets the bits of `units · 2^exponent`. It needs no rounding: there are few units, and the result is a normal number. */
 export function setSmallFloat(
   bits: ElementBits,
   { width, bias, fractionBits }: FloatFormat,

@@ -68,8 +68,9 @@ export function isNarrow(pixels: number): boolean {
 /** Most leaves for two trees side by side. */
 const mostBeside = 8;
 
-/** From layer to layer of a tree that is as high as it needs, and the edges above and below it, with room for the name of the root. */
+/** Distance of the layers of a tree. */
 const layerGap = 58;
+/** Room above and below a tree, with the name of the root. */
 const treeEdge = 54;
 /** Room for the name of a tree. */
 const titleRoom = 24;

@@ -12,8 +12,9 @@
  * multiples of 4. Only 1- and 2-byte elements can have such addresses. The last bytes of a pack then come from a register
  * that was never filled. Such a call is marked and refused before it runs, not imitated.
  *
- * Defect of 2.28.3, gone in 2.28.7: where several blocks share a reduce-scatter or an all-gather whose part for a rank is no
- * multiple of 8 bytes, a block with whole packs takes the parts of ranks as whole packs apart. It reads, or writes, beside them.
+ * Defect of 2.28.3, gone in 2.28.7: in a reduce-scatter or all-gather, the parts of the ranks lie one after another. A block
+ * that moves whole packs of 8 bytes takes their distance for a multiple of 8. Where several blocks share the call and
+ * the distance is no such multiple, it reads, or writes, beside the parts.
  */
 
 import type { SymmetricPlace } from "../../api/backend-entry.ts";

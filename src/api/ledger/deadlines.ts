@@ -94,7 +94,7 @@ export class Deadlines {
     const expire = (): void => {
       void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
     };
-    // A program that computed for as long has calls that are done, and that settle in this turn.
+    // After a long computation of the program, calls are due that are done: they settle in this turn, before the check.
     if (typeof setImmediate === "function") setImmediate(expire);
     else expire();
   }

@@ -74,7 +74,7 @@ export class Rows {
     return true;
   }
 
-  /** True where the calls of a row that came before the first rank's are those that it was made with. */
+  /** True where the calls of a row that came before the first rank's are those of its matched call. */
   #isMadeWith({ prepared }: MatchedCall, row: number): boolean {
     if (row === this.#end) return true;
     for (let at = 1, place = row * this.#ranks + 1; at < this.#ranks; at++, place++) {

@@ -207,7 +207,7 @@ export class IssueOrder<Entry extends StreamEntry> extends StreamQueues<Entry> {
     if (queue.length > maxIssued) this.#forget(queue.first as Entry);
   }
 
-  /** Forgets a call that is over and first on all its ranks, and the next ones for which that holds then. */
+  /** Forgets a call once it is over and first on all its ranks; then the calls behind it that have become so. */
   retire(entry: Entry): void {
     const candidates = [entry];
     for (let next = candidates.pop(); next !== undefined; next = candidates.pop()) {

@@ -167,7 +167,7 @@ function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
   );
 }
 
-/** True where no message has memory that may be that of one before it, as far as that is seen without an index. */
+/** True where every buffer begins behind those before it in its memory: no two overlap, and no index is needed. */
 function areAscending(calls: readonly CollectedCall[]): boolean {
   const ends = new Map<Memory, number>();
   for (const { prepared } of calls) {

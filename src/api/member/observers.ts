@@ -10,8 +10,8 @@ import type { CollectiveName } from "../specification.ts";
 type MutableInfo = OpInfo & { call: number };
 
 /**
- * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channels` where there are
- * subscribers. Hooks of the beginning and of the end come in pairs, also where one throws: then the call fails with that error.
+ * Calls the hooks before a call, which will get `number`, and at its end the hooks after it that are present now. `channels` is
+ * left out without subscribers. Each hook before a call has its hook after it, also where one throws: the call fails with that.
  */
 export function notifyPosted(
   hooks: HookList,

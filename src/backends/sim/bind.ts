@@ -92,8 +92,8 @@ interface CopyEnd extends BoundBuffer {
 }
 
 /**
- * The copies that transfers make. A transfer from and to memory right behind that of the one before, as a loop over parts of
- * buffers makes them, continues its copy.
+ * The copies that transfers make. A transfer whose source and target begin where those of the one before end, as in a loop over
+ * parts of buffers, lengthens that copy.
  */
 function copiesOf(transfers: readonly Transfer[]): { inputs: CopyEnd[]; outputs: CopyEnd[] } {
   const inputs: CopyEnd[] = [];

@@ -82,11 +82,11 @@ function clamp(value: number, least: number, most: number): number {
   return Math.max(least, Math.min(most, value));
 }
 
-/** Bytes of a message, about: a long step is cut into as many slices as lanes are under way, and more where that makes them too long. */
+/** Bounds of the bytes of a message, about. Between them a long step is cut into as many slices as lanes are under way. */
 const [leastSliceBytes, mostSliceBytes] = [128 * 2 ** 10, 512 * 2 ** 10];
 const leastElements = 256;
 
-/** Bytes of the messages of a flow that wait at the receiver, and of one message of each lane that is under way, about. */
+/** About as many bytes wait at the receiver of a flow, and are in one message of each lane under way together. */
 const [waitingBytes, openBytes] = [512 * 2 ** 10, 2 * 2 ** 20];
 const [leastCredits, mostCredits] = [2, 64];
 const mostLanes = 8;

@@ -38,7 +38,7 @@ export const startProfile = machineProfiles["h200x8"] as MachineProfile;
 /** Least sizes of a collective in one mode. */
 const leastSizes = 3;
 
-/** Relative standard deviation that a time may have within the measured range, and from which a call is worth measuring. */
+/** Largest relative standard deviation of a time within the measured range; a call with a larger one is worth measuring. */
 const mostUncertain = 0.15;
 
 /** Relative standard deviation of a measured time, before the residuals are known. */

@@ -37,7 +37,8 @@ export function sweepsUpTo(most: number): readonly CalibrationSweep[] {
 /** All sweeps, in the order in which they are measured: recordings, symmetric memory, call by call, awaited. */
 const calibrationSweeps: readonly CalibrationSweep[] = [
   ...every.flatMap((collective) => allSizes({ collective, symmetric: false })),
-  // Until all channels are in use, threads of a Ring over LL move a step's bytes at powers of two in one pass, at some of these in two.
+  // Sizes between powers of two: until all channels are in use, the threads of a Ring over LL move a step in one pass at powers of
+  // two, and in two passes at some of the sizes between.
   {
     collective: "allReduce",
     sizes: { min: 3 * 2 ** 10, max: 3 * 2 ** 14, factor: 2 },

@@ -103,7 +103,7 @@ function axisOf(name: string): number | undefined {
   return undefined;
 }
 
-/** The parameters of the whole model in the order of use, those that are divided cut to this rank's part. */
+/** The parameters of the whole model in the order of use; a divided one is cut to this rank's part. */
 function dividedDeclarations(
   tensor: Communicator | undefined,
   options: TransformerShape & ModelOptions,

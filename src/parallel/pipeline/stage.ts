@@ -21,9 +21,9 @@ export interface StagePass {
   /** The sum of the micro-batch's losses, and the number and weight of its samples; only on the last stage. */
   readonly totals?: MicroBatch | undefined;
   /**
-   * From the gradient by the output (none on the last stage, which has the loss's) reports those by the stage's parameters,
-   * each at most once. Returns the one by the input, of the same length; not read on the first stage. Gradients are those of
-   * the sum of the losses.
+   * Gets the gradient by the output; `undefined` on the last stage, which begins with its loss. Reports the gradient by each of
+   * the stage's parameters, at most once. Returns the gradient by the input, of its length; not read on the first stage. Gradients
+   * are those of the sum of the losses.
    */
   backward(
     gradient: ParameterArray | undefined,

@@ -45,9 +45,9 @@ export interface ConformanceParts {
   /** Fills one element of each dtype with a value of `filledWith`; returns its bytes, by dtype. */
   fills(comm: Communicator): Promise<number[][]>;
   /**
-   * Allocates memory, fills it and gives it back, three times; copies 7 from memory that is given back during the call. Returns
-   * the bytes of each allocation that were not zero at first, the address and length of those that were live at once, and the
-   * copy.
+   * Allocates memory, fills it and gives it back, three times; copies 7 from memory that is given back during the call. `set`
+   * counts the bytes of each allocation that were not zero at first, `live` has the addresses and lengths of simultaneous
+   * allocations, `copied` the copy.
    */
   newMemory(
     comm: Communicator,
@@ -77,8 +77,8 @@ export interface ConformanceParts {
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
   splitNames(comm: Communicator): Promise<string[]>;
   /**
-   * Makes the same sum on a split with the streams of the ranks and on two with streams of their own, and once more on these two
-   * at a time, awaited in the other order on odd ranks. Returns the elements of each sum as bits.
+   * Makes one sum five times: on a split that shares the ranks' streams, on each of two splits with streams of their own, and on
+   * these two at once, which odd ranks await in the other order. Returns the elements of each sum as bits.
    */
   ownStreams(comm: Communicator): Promise<number[][]>;
   /** The plan of a call as plain data, with its text and the chunk that holds each element. */

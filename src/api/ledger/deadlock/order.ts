@@ -263,7 +263,7 @@ interface JobCall {
   readonly ranks: readonly number[];
   /** The call as each rank has made it. */
   readonly made: Map<number, ReportedCall>;
-  /** Number of calls before it, or before those that it was made with, in the streams that it is in. */
+  /** By stream that it is in, the number of calls before it; messages of one group have one place. */
   readonly places: Map<RankStream, number>;
 }
 
@@ -405,7 +405,7 @@ function findJobInversion(
 /** Orders are compared when nothing has changed for so long. */
 const quietMs = 100;
 
-/** For so long a process reports the calls of an inversion, which may have failed by then, so that others find the same. */
+/** A process reports an inversion for so long, also after its calls have failed: the others find it by then. */
 const keptMs = 5_000;
 
 /** An inversion whose calls may have failed by now. */
