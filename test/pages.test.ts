@@ -74,6 +74,11 @@ describe.each(pages)("%s", (page) => {
     const missing = linksIn(page, markdown).filter((path) => !exists(path) && path !== "");
     expect(missing).toEqual([]);
   });
+  test("labels a link with the name of the page that it leads to", () => {
+    const links = [...markdown.matchAll(/\[([\w-]+\.md)\]\(([^)#\s]+)/g)];
+    const wrong = links.filter(([, label, path]) => label !== (path as string).split("/").at(-1));
+    expect(wrong.map(([link]) => link)).toEqual([]);
+  });
 });
 
 test.each(["README.md", "ARCHITECTURE.md"])("%s has at most 130 lines", (page) => {
@@ -93,6 +98,21 @@ test("ARCHITECTURE.md names symbols that exist", () => {
   const symbols = symbolsIn(read("ARCHITECTURE.md"));
   expect(symbols.length).toBeGreaterThan(10);
   expect(symbols.filter((symbol) => !isDeclared(symbol))).toEqual([]);
+});
+
+/** Names of NCCL that the pages compare with. */
+const foreign = ["opCount"];
+
+test("ARCHITECTURE.md and the maps of folders name functions and fields that exist", () => {
+  const maps = pages.filter(
+    (page) => page === "ARCHITECTURE.md" || /^src\/.*README\.md$/.test(page),
+  );
+  const names = maps.flatMap((page) =>
+    spans(read(page)).filter((span) => /^[a-z]+[A-Z]\w*$/.test(span)),
+  );
+  const words = new Set(texts.flatMap((text) => text.match(/\w+/g) ?? []));
+  expect(names.length).toBeGreaterThan(30);
+  expect(names.filter((name) => !words.has(name) && !foreign.includes(name))).toEqual([]);
 });
 
 test("test/unit/README.md names tests that exist", () => {
