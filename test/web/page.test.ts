@@ -665,4 +665,15 @@ describe("the picture", () => {
     };
     await on(query, use, everyExecutor);
   });
+  test("has controls of at least 24 pixels each way on a phone, with the least digits too", async () => {
+    const use = async (page: Page): Promise<void> => {
+      await resize(page, { width: 390, height: 844 });
+      const controls = page.locator("button, select, input:not([type=radio]), .switch label");
+      const boxes = await Promise.all((await controls.all()).map((each) => each.boundingBox()));
+      const shown = boxes.filter((box) => box !== null);
+      expect(shown.length).toBeGreaterThan(10);
+      expect(shown.filter(({ width, height }) => width < 24 || height < 24)).toEqual([]);
+    };
+    await on("ranks=8&count=1&collective=broadcast&root=1", use, still);
+  });
 });
