@@ -85,13 +85,12 @@ const BANNED_WORD = new RegExp(
 /** Layers inside of a folder: for each subfolder the others that it may import. Files beside them may import all. */
 const SUBFOLDER_LAYERS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
   "src/backends/nccl/": {
-    common: [],
-    sys: ["common"],
-    result: ["sys", "common"],
-    discovery: ["result", "sys", "common"],
-    process: ["discovery", "sys", "common"],
-    device: ["result", "sys", "common"],
-    calls: ["device", "result", "sys", "common"],
+    sys: [],
+    result: ["sys"],
+    discovery: ["result", "sys"],
+    process: ["discovery", "sys"],
+    device: ["result", "sys"],
+    calls: ["device", "result", "sys"],
   },
 };
 

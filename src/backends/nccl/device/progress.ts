@@ -9,7 +9,6 @@
 import type { Completion } from "../../../api/backend-entry.ts";
 import { turnAgeMs } from "../../../api/ledger/turns.ts";
 import { runAll } from "../../../api/run-all.ts";
-import { asPromise } from "../common/async.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
 
 /** Durations of the phases of a wait. */
@@ -39,6 +38,14 @@ const pausePart = 1 / 100;
 
 /** Interval between two checks without an open completion. A check costs one NCCL call per communicator. */
 const idleCheckMs = 1000;
+
+/** Submitted work as a promise. */
+export function asPromise(begin: (completion: Completion) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const settled = (error: unknown): void => (error === undefined ? resolve() : reject(error));
+    begin({ acceptsMore: false, settled });
+  });
+}
 
 /** The work of a stream, and its completions. */
 export interface StreamWork {
