@@ -1,6 +1,5 @@
 /** Arithmetic of every dtype and operator: the only owner of all executors' rounding rules. */
 export {
-  canonicalise,
   canonicalNaN,
   type FloatDType,
   type Fold,

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { canonicalise } from "../../../../src/algorithms/arithmetic/fold.ts";
 import type { FloatDType } from "../../../../src/algorithms/arithmetic/index.ts";
 import {
   averageScalar,
-  canonicalise,
   canonicalNaN,
   foldFor,
   lanesOf,
