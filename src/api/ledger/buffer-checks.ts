@@ -18,13 +18,17 @@ export function assertLive({ comm, collective, calls }: CallSet): void {
   if (errorOf !== undefined) throw new PerRankError(errorOf);
 }
 
-/** The error of calls that failed under way: an untyped one is a buffer's, where one was disposed or transferred away meanwhile. */
+/**
+ * The error of calls that failed under way. Where a buffer was disposed or transferred away meanwhile, an untyped error is that
+ * buffer's, and so is one of a wrong argument: the session has taken a view of memory that is gone.
+ */
 export function releasedUnderWay(
   comm: CommInfo,
   postings: readonly Posting[],
   error: unknown,
 ): unknown {
-  if (error instanceof CommError || error instanceof PerRankError) return error;
+  const isArgument = error instanceof InvalidArgumentError;
+  if ((error instanceof CommError && !isArgument) || error instanceof PerRankError) return error;
   const calls = postings.map(({ call }) => call);
   const errorOf = releasedErrors(comm, calls, undefined, error);
   return errorOf === undefined ? error : new PerRankError(errorOf);
