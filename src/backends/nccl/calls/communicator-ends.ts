@@ -111,6 +111,14 @@ export class EndingCommunicators {
     return [...this.#ends.values()].flat();
   }
 
+  /** Resolves when all of them that are being freed have ended; `undefined` where none is. */
+  freed(): Promise<unknown> | undefined {
+    const freeing = [...this.#ends].flatMap(([ended, comms]) =>
+      comms.some(({ isFreeing }) => isFreeing) ? [ended] : [],
+    );
+    return freeing.length === 0 ? undefined : Promise.all(freeing);
+  }
+
   /** Resolves when all of them have ended. */
   async allEnded(): Promise<void> {
     await Promise.all(this.#ends.keys());

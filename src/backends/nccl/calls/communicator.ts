@@ -46,6 +46,8 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** True once it takes no more work: it has ended, or is about to end. */
   isOver = false;
+  /** True once NCCL frees its memory on another thread, where CUDA waits for the kernels of all communicators on the device. */
+  isFreeing = false;
   /** The reason of its abort. */
   abortReason: unknown;
   #areStreamsClosed = false;
@@ -268,6 +270,7 @@ export class NcclCommunicator {
       await abort();
       throw error;
     }
+    this.isFreeing = true;
     const destroying = nccl.destroyInBackground(handle);
     // The handle is being freed and can no longer be aborted.
     const inTime = await settlesWithin(endMs, destroying, cancelled);
@@ -295,6 +298,7 @@ export class NcclCommunicator {
       return;
     }
     const releaseMemory = this.windows.holdUntilHandlesEnd();
+    this.isFreeing = true;
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );
