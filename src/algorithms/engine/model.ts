@@ -1,6 +1,6 @@
 /** Input and output of the engines: costs of messages, and times. Times are whole numbers of the model's unit. */
 
-import { assertArgument, hasFields } from "../arguments.ts";
+import { assertArgument } from "../arguments.ts";
 
 /** The cost of a message. */
 export interface LinkModel {
@@ -12,7 +12,8 @@ export interface LinkModel {
 
 /** Needs the cost of messages. */
 export function assertModel(subject: string, found: unknown): void {
-  const is = hasFields(found, { latency: "number", occupancy: "function" });
+  const { latency, occupancy } = Object(found) as Partial<LinkModel>;
+  const is = typeof latency === "number" && typeof occupancy === "function";
   assertArgument(is, subject, "model", found, "the cost of messages, as linkModel gives it");
 }
 

@@ -6,7 +6,7 @@
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
-import { assertArgument, hasFields } from "../arguments.ts";
+import { assertArgument } from "../arguments.ts";
 import { none } from "../program.ts";
 import type { MessageLog } from "./message-log.ts";
 import { assertModel, type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
@@ -29,21 +29,11 @@ export function assertRun(
 ): void {
   assertTraffic(subject, traffic);
   assertModel(subject, model);
-  assertArgument(
-    hasFields(options, {}),
-    subject,
-    "options",
-    options,
-    "an object with named fields",
-  );
+  const isOptions = typeof options === "object" && options !== null;
+  assertArgument(isOptions, subject, "options", options, "an object with named fields");
   const { start = [] } = options;
-  assertArgument(
-    hasFields(start, { length: "number" }),
-    subject,
-    "start",
-    start,
-    "an array of times",
-  );
+  const isTimes = Array.isArray(start) || ArrayBuffer.isView(start);
+  assertArgument(isTimes, subject, "start", start, "an array of times");
 }
 
 /** Times of traffic with one lane a rank over links that are not shared. */
