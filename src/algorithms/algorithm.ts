@@ -79,7 +79,7 @@ export function buildProgram(
 /**
  * The builder that an algorithm writes its program into.
  *
- * @throws InvalidArgumentError for numbers of chunks or channels that no program has.
+ * @throws InvalidArgumentError for numbers of ranks, chunks or channels that no program has.
  */
 export function builderOf(
   collective: SpecifiedCollective,
@@ -87,6 +87,7 @@ export function builderOf(
   ranks: number,
   root: number,
 ): ProgramBuilder {
+  assertInteger("program", "ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
   const { name, channels = 1 } = algorithm;
   const chunksPerBlock = algorithm.chunksPerBlock(ranks);
   const scratchChunks = algorithm.scratchChunks?.(ranks) ?? 0;

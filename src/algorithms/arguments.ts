@@ -1,5 +1,6 @@
 /** Checks of the arguments of exported functions: a wrong one is refused by field, before anything reads it. */
 import { type SpecifiedCollective, specifications } from "../api/collectives/index.ts";
+import { countText } from "../api/error-text.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Refuses an argument, unless it is what it must be. */
@@ -31,11 +32,20 @@ export function assertAmount(subject: string, field: string, found: unknown): vo
   assertArgument(is, subject, field, found, "a number of at least 0");
 }
 
-/** Needs lengths, one for each rank or block. */
-export function assertCounts(subject: string, field: string, found: unknown): void {
-  const isCount = (each: unknown): boolean => Number.isSafeInteger(each) && (each as number) >= 0;
-  const is = Array.isArray(found) && found.every(isCount);
-  assertArgument(is, subject, field, found, "an array of integers of at least 0");
+/** Needs lengths: so many, or any number of them. */
+export function assertCounts(
+  subject: string,
+  field: string,
+  found: unknown,
+  length?: number,
+): void {
+  const isWrong = (each: unknown): boolean =>
+    !(Number.isSafeInteger(each) && (each as number) >= 0);
+  const hasLength = Array.isArray(found) && (length === undefined || found.length === length);
+  // Holes of an array are read by a search alone.
+  if (hasLength && found.findIndex(isWrong) < 0) return;
+  const some = length === undefined ? "integers" : countText(length, "integer");
+  throw invalid(subject, field, textOf(found), `an array of ${some} of at least 0`);
 }
 
 const collectives = `one of ${Object.keys(specifications).join(", ")}`;
@@ -45,7 +55,7 @@ export function assertCollective(
   subject: string,
   found: unknown,
 ): asserts found is SpecifiedCollective {
-  const is = Object.hasOwn(specifications, found as SpecifiedCollective);
+  const is = typeof found === "string" && Object.hasOwn(specifications, found);
   assertArgument(is, subject, "collective", found, collectives);
 }
 

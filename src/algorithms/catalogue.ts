@@ -5,7 +5,6 @@
  * default where no algorithm is chosen and no plan of NCCL is followed.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
-import { invalid, textOf } from "../api/option-kinds.ts";
 import type { Algorithm } from "./algorithm.ts";
 import { bruckAllGather } from "./all-gather/bruck.ts";
 import { ringAllGather } from "./all-gather/ring.ts";
@@ -17,6 +16,7 @@ import { recursiveDoublingAllReduce } from "./all-reduce/recursive-doubling.ts";
 import { ringAllReduce } from "./all-reduce/ring.ts";
 import { bruckAllToAll } from "./all-to-all/bruck.ts";
 import { pairwiseAllToAll } from "./all-to-all/pairwise.ts";
+import { assertCollective } from "./arguments.ts";
 import { disseminationBarrier } from "./barrier/dissemination.ts";
 import { binomialBroadcast } from "./broadcast/binomial.ts";
 import { chainBroadcast } from "./broadcast/chain.ts";
@@ -70,9 +70,8 @@ export const builtCollectives: readonly SpecifiedCollective[] = Object.keys(
  * @throws InvalidArgumentError for a collective that the catalogue lacks.
  */
 export function algorithmsOf(collective: SpecifiedCollective): readonly Algorithm[] {
-  if (Object.hasOwn(catalogue, collective)) return Object.values(catalogue[collective]);
-  const needed = `one of ${builtCollectives.join(", ")}`;
-  throw invalid("catalogue", "collective", textOf(collective), needed);
+  assertCollective("catalogue", collective);
+  return Object.values(catalogue[collective]);
 }
 
 /** The algorithm of that name; the default without one; `undefined` for a name that the catalogue lacks. Throws as `algorithmsOf`. */

@@ -83,6 +83,10 @@ function assertShape(shape: CallShape): void {
 /** Consecutive blocks. */
 export function packed(counts: readonly number[]): Blocks {
   assertCounts("packed", "counts", counts);
+  return consecutive(counts);
+}
+
+function consecutive(counts: readonly number[]): Blocks {
   let at = 0;
   const offsets = counts.map((count) => {
     at += count;
@@ -93,14 +97,14 @@ export function packed(counts: readonly number[]): Blocks {
 
 /** The blocks of a rank's input, for calls in which blocks differ in length. */
 export function inputBlocks({ sendCounts, sendOffsets, send, count }: RankCall): Blocks {
-  if (sendCounts === undefined) return packed(send === undefined ? [] : [count]);
-  return { counts: sendCounts, offsets: sendOffsets ?? packed(sendCounts).offsets };
+  if (sendCounts === undefined) return consecutive(send === undefined ? [] : [count]);
+  return { counts: sendCounts, offsets: sendOffsets ?? consecutive(sendCounts).offsets };
 }
 
 /** The blocks of a rank's output, for calls in which blocks differ in length. */
 export function outputBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
-  if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
-  return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
+  if (recvCounts === undefined) return consecutive(recv === undefined ? [] : [count]);
+  return { counts: recvCounts, offsets: recvOffsets ?? consecutive(recvCounts).offsets };
 }
 
 /** A block of an output, in elements of its buffer, and the input blocks that it is made of. */
@@ -131,7 +135,8 @@ export interface BlockInput {
  * for (const { buffer, start, count, reduces, inputs } of outputsOf(work)) fold(inputs);
  */
 export function outputsOf(work: Work): OutputBlock[] {
-  const isWork = hasFields(work, { calls: "object" }) || hasFields(work, { transfers: "object" });
+  const given = Object(work) as { readonly calls?: unknown; readonly transfers?: unknown };
+  const isWork = Array.isArray(given.calls ?? given.transfers);
   assertArgument(isWork, "outputsOf", "work", work, "the work of a session");
   if ("transfers" in work) {
     return work.transfers.flatMap(({ send, recv }) => {
@@ -169,10 +174,10 @@ export function allToAllvBlocks(
   counts: readonly (readonly number[])[],
 ): NonNullable<CallShape["blocks"]> {
   assertArgument(Array.isArray(counts), "allToAllvBlocks", "counts", counts, "an array of rows");
-  for (const row of counts) assertCounts("allToAllvBlocks", "counts", row);
+  for (const row of counts) assertCounts("allToAllvBlocks", "counts", row, counts.length);
   return {
-    in: counts.map(packed),
-    out: counts.map((_, rank) => packed(counts.map((row) => row[rank] ?? 0))),
+    in: counts.map(consecutive),
+    out: counts.map((_, rank) => consecutive(counts.map((row) => row[rank] as number))),
   };
 }
 
@@ -182,14 +187,14 @@ export function rowBlocks(
   counts: readonly number[],
 ): NonNullable<CallShape["blocks"]> {
   assertProgram("rowBlocks", program);
-  assertCounts("rowBlocks", "counts", counts);
   const { ranks, root, collective } = program;
+  assertCounts("rowBlocks", "counts", counts, ranks);
   const spec = specifications[collective];
   const side = (blocksOf: (ranks: number, rank: number, root: number) => number): Blocks[] =>
     counts.map((count, rank) => {
       const blocks = blocksOf(ranks, rank, root);
-      if (blocks === 0) return packed([]);
-      return packed(blocks === 1 && ranks > 1 ? [count] : counts);
+      if (blocks === 0) return consecutive([]);
+      return consecutive(blocks === 1 && ranks > 1 ? [count] : counts);
     });
   return { in: side(spec.inBlocks), out: side(spec.outBlocks) };
 }

@@ -109,7 +109,7 @@ function nearestFloat8(format: SmallFormat, x: number): number {
  * @throws InvalidArgumentError for a dtype that is not a small float, and for bits that it does not have.
  */
 export function bitsToNumber(dtype: SmallFloat, bits: number): number {
-  const format = smallFormats[dtype];
+  const format = typeof dtype === "string" ? smallFormats[dtype] : undefined;
   if (!isFormat(format)) throw notSmall("bitsToNumber", dtype);
   const sign = 8 * format.bytes - 1;
   const most = (1 << (sign + 1)) - 1;
@@ -133,8 +133,9 @@ export function bitsToNumber(dtype: SmallFloat, bits: number): number {
  * @throws InvalidArgumentError for a dtype that is not a small float.
  */
 export function numberToBits(dtype: SmallFloat, x: number): number {
-  const format = smallFormats[dtype];
+  const format = typeof dtype === "string" ? smallFormats[dtype] : undefined;
   if (!isFormat(format)) throw notSmall("numberToBits", dtype);
+  if (typeof x !== "number") throw invalid("numberToBits", "x", textOf(x), "a number");
   const sign = 8 * format.bytes - 1;
   const magnitudes = (1 << sign) - 1;
   if (Number.isNaN(x)) return magnitudes;
@@ -144,7 +145,7 @@ export function numberToBits(dtype: SmallFloat, x: number): number {
 }
 
 /** False for what an unknown name gives, which an object may inherit. In place of `Object.hasOwn`, which takes as long as a conversion. */
-function isFormat(format: SmallFormat | undefined): boolean {
+function isFormat(format: SmallFormat | undefined): format is SmallFormat {
   return format?.bytes !== undefined;
 }
 
@@ -156,5 +157,5 @@ function notSmall(action: string, dtype: unknown): InvalidArgumentError {
 
 /** @throws InvalidArgumentError for a dtype that is not a small float; `action` begins it. */
 export function assertSmallFloat(action: string, dtype: SmallFloat): void {
-  if (!isFormat(smallFormats[dtype])) throw notSmall(action, dtype);
+  if (typeof dtype !== "string" || !isFormat(smallFormats[dtype])) throw notSmall(action, dtype);
 }

@@ -55,7 +55,8 @@ export interface Traffic {
 
 /** Needs the traffic of a call. */
 export function assertTraffic(subject: string, found: unknown): void {
-  const is = hasFields(found, { ranks: "number", starts: "object", edgeTo: "object" });
+  const { ranks, starts, edgeTo } = Object(found) as Partial<Traffic>;
+  const is = typeof ranks === "number" && ArrayBuffer.isView(starts) && ArrayBuffer.isView(edgeTo);
   assertArgument(is, subject, "traffic", found, "the traffic of a call, as trafficOf gives it");
 }
 
@@ -82,6 +83,7 @@ export function trafficOf(
   const isLayout = layout === undefined || hasFields(layout, { in: "object", out: "object" });
   assertArgument(isLayout, "trafficOf", "layout", layout, "a layout, as layoutOf gives it");
   const { ranks, channels } = source;
+  if (represented !== undefined) assertPeriod(represented, ranks);
   const { period, symmetry } = represented ?? { period: ranks, symmetry: "rotation" };
   const lanes = period * channels;
   assertReadable(source, lanes);
@@ -118,6 +120,14 @@ export function trafficOf(
   const { from: edgeFrom, to: edgeFar } = edges.ends();
   const edgeTo = edgeFar.map((lane) => (lane === none ? none : lane % lanes));
   return { ranks: period, channels, starts, ...runs.columns(), edgeFrom, edgeTo, edgeFar };
+}
+
+function assertPeriod(found: unknown, ranks: number): void {
+  const { period, symmetry } = Object(found) as Partial<Period>;
+  const isSymmetry = symmetry === "rotation" || symmetry === "hypercube";
+  const is = isSymmetry && Number.isSafeInteger(period) && ranks % (period as number) === 0;
+  const needed = `a symmetry, and a period that divides ${ranks} ranks`;
+  assertArgument(is && (period as number) > 0, "trafficOf", "represented", found, needed);
 }
 
 /** Rejects lanes that are too long together before they are read: by the median of three, which no root distorts. */

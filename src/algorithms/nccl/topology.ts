@@ -97,7 +97,7 @@ export function h200x8(ranks: number): Topology {
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > presetGpus) {
     throw new UnsupportedError(
       {
-        headline: `topology h200x8: found ${ranks} ranks, has ${presetGpus} GPUs`,
+        headline: `topology h200x8: found ${textOf(ranks)} ranks, has ${presetGpus} GPUs`,
         hint: "a rank takes one GPU; use a topology with more of them, or none",
       },
       { field: "topology" },

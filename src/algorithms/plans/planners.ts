@@ -297,9 +297,10 @@ export function planOf(planner: Planner, question: PlanQuestion): Plan {
   if (typeof planner?.of !== "function") {
     throw invalid("planOf", "planner", textOf(planner), "a planner, as plannersOf gives it");
   }
-  if (!Object.hasOwn(specifications, question?.collective)) {
-    assertCollective("planOf", question?.collective);
-  }
+  const collective: unknown = question?.collective;
+  const isKnown = typeof collective === "string" && Object.hasOwn(specifications, collective);
+  // Calls with a known one do not enter the checks.
+  if (!isKnown) assertCollective("planOf", collective);
   return planner.of(withRootOf(question));
 }
 

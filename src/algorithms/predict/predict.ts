@@ -8,6 +8,7 @@
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Algorithm } from "../algorithm.ts";
+import { assertCollective } from "../arguments.ts";
 import { algorithmsOf } from "../catalogue.ts";
 import {
   briefLane,
@@ -179,14 +180,7 @@ function assertPredictable(call: PredictedCall): void {
   assertOptions("predict", call, kinds);
   const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
   const { topology, overheadPs = 0, hopLatencyPs = 0 } = call;
-  if (!Object.hasOwn(specifications, collective)) {
-    throw invalid(
-      "predict",
-      "collective",
-      textOf(collective),
-      `one of ${Object.keys(specifications).join(", ")}`,
-    );
-  }
+  assertCollective("predict", collective);
   whole("ranks", ranks, 1);
   if (specifications[collective].rooted) whole("root", root, 0, ranks - 1);
   whole("count", count, 0);

@@ -6,6 +6,7 @@
  */
 import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
 import { specifications } from "../../api/collectives/index.ts";
+import { assertArgument } from "../arguments.ts";
 import { coveredInputs } from "../layout.ts";
 import {
   assertProgram,
@@ -39,6 +40,7 @@ export interface Execution {
 /** Runs a program symbolically; `inPlace` lets output chunks lie on the input chunks that the collective allows. */
 export function execute(program: Program, inPlace: boolean): Execution {
   assertProgram("execute", program);
+  assertArgument(typeof inPlace === "boolean", "execute", "inPlace", inPlace, "true or false");
   return executeMatched(program, matchSteps(program), inPlace);
 }
 

@@ -7,6 +7,7 @@
  * one run decides for every timing.
  */
 import {
+  assertIndex,
   assertProgram,
   column,
   none,
@@ -20,6 +21,7 @@ import { type Matching, matchSteps } from "../symbolic/matching.ts";
 /** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when even `limit` can. */
 export function smallestSafeCredits(program: Program, limit: number): number | undefined {
   assertProgram("smallestSafeCredits", program);
+  assertIndex("smallestSafeCredits", "limit", limit);
   const matching = matchSteps(program);
   for (let credits = 0; credits <= limit; credits++) {
     if (cycleOf(program, matching, credits) === undefined) return credits;
@@ -30,6 +32,7 @@ export function smallestSafeCredits(program: Program, limit: number): number | u
 /** The cycle in which a program gets stuck with that many credits, one line per rank; `undefined` when it finishes. */
 export function findDeadlock(program: Program, credits: number): readonly string[] | undefined {
   assertProgram("findDeadlock", program);
+  assertIndex("findDeadlock", "credits", credits);
   return cycleOf(program, matchSteps(program), credits);
 }
 

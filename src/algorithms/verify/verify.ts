@@ -10,6 +10,7 @@ import { type SpecifiedCollective, specifications } from "../../api/collectives/
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { InputBlock } from "../../api/specification.ts";
 import { type Algorithm, assertAlgorithm, buildProgram } from "../algorithm.ts";
+import { assertCollective } from "../arguments.ts";
 import { proveFused } from "../fuse.ts";
 import { assertProgram, none, type Program } from "../program.ts";
 import { type Execution, executeMatched } from "../symbolic/execution.ts";
@@ -47,9 +48,7 @@ export function verifyAlgorithm(
   const refuse = (field: string, found: unknown, needed: string): never => {
     throw invalid("verifyAlgorithm", field, textOf(found), needed);
   };
-  if (!Object.hasOwn(specifications, collective)) {
-    refuse("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
-  }
+  assertCollective("verifyAlgorithm", collective);
   assertAlgorithm("verifyAlgorithm", collective, algorithm);
   if (!Number.isSafeInteger(ranks) || ranks < 1) {
     refuse("ranks", ranks, "a whole number of at least 1");

@@ -1,4 +1,5 @@
 /** Every function of the entry with each of its arguments replaced by a wrong one: a typed error by field, or a result. */
+import { inspect } from "node:util";
 import { CommError } from "twinccl";
 import * as entry from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
@@ -147,6 +148,9 @@ const wrong = [
   {},
   [],
   () => undefined,
+  1n,
+  Symbol("none"),
+  Object.create(null),
 ];
 
 /** Calls a function, or makes an object of a class. */
@@ -172,9 +176,30 @@ describe.each(Object.entries(calls) as [string, readonly unknown[]][])("%s", (na
         try {
           run(name, right.with(at, value));
         } catch (error) {
-          expect(error, `${name}, argument ${at}: ${String(value)}`).toBeInstanceOf(CommError);
+          expect(error, `${name}, argument ${at}: ${inspect(value)}`).toBeInstanceOf(CommError);
         }
       }
     }
   });
+});
+
+const hypercube = { period: 4, symmetry: "hypercube" };
+const ragged = [[1], [2, 3]];
+
+test.each([
+  ["algorithmsOf", "collective", [["allReduce"]]],
+  ["buildProgram", "ranks", ["allReduce", ring, 0, -1]],
+  ["allToAllvBlocks", "counts", [ragged]],
+  ["rowBlocks", "counts", [program, [1, 2, 3]]],
+  ["packed", "counts", [new Array(2)]],
+  ["execute", "inPlace", [program, "no"]],
+  ["findDeadlock", "credits", [program, 1.5]],
+  ["smallestSafeCredits", "limit", [program, "3"]],
+  ["trafficOf", "represented", [source, layout, { ...hypercube, period: 3 }]],
+  ["trafficOf", "represented", [source, layout, { ...hypercube, period: 0 }]],
+  ["trafficOf", "represented", [source, layout, { ...hypercube, symmetry: "none" }]],
+  ["scalarBits", "scalar", ["int32", 1.5]],
+  ["numberToBits", "x", ["float16", "1"]],
+])("%s refuses a wrong value of %s", (name, field, given) => {
+  expect(() => run(name, given)).toThrow(expect.objectContaining({ field, code: "ERR_COMM_ARG" }));
 });
