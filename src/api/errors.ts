@@ -161,13 +161,13 @@ export class RendezvousError extends CommError {
   constructor(
     text?: ErrorText | string,
     facts: CommErrorFacts & {
-      readonly address: string;
+      readonly address?: string | undefined;
       readonly joined?: readonly number[] | undefined;
       readonly missing?: readonly number[] | undefined;
-    } = { address: "" },
+    } = {},
   ) {
     super(text, facts);
-    this.address = facts.address;
+    this.address = facts.address ?? "";
     this.joined = facts.joined ?? [];
     this.missing = facts.missing ?? [];
   }
@@ -187,10 +187,10 @@ export class CollectiveMismatchError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly values: readonly string[] } = { values: [] },
+    facts: CommErrorFacts & { readonly values?: readonly string[] | undefined } = {},
   ) {
     super(text, facts);
-    hide(this, { values: facts.values });
+    hide(this, { values: facts.values ?? [] });
   }
 
   override toJSON(): Record<string, unknown> {
@@ -226,10 +226,10 @@ export class DeadlockError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly waits: readonly RankWait[] } = { waits: [] },
+    facts: CommErrorFacts & { readonly waits?: readonly RankWait[] | undefined } = {},
   ) {
     super(text, facts);
-    hide(this, { waits: facts.waits });
+    hide(this, { waits: facts.waits ?? [] });
   }
 
   override toJSON(): Record<string, unknown> {
@@ -270,10 +270,10 @@ export class CallOrderError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly orders: readonly CallOrder[] } = { orders: [] },
+    facts: CommErrorFacts & { readonly orders?: readonly CallOrder[] | undefined } = {},
   ) {
     super(text, facts);
-    hide(this, { orders: facts.orders });
+    hide(this, { orders: facts.orders ?? [] });
   }
 
   override toJSON(): Record<string, unknown> {
@@ -343,10 +343,10 @@ export class WorldError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly failures: readonly RankFailure[] } = { failures: [] },
+    facts: CommErrorFacts & { readonly failures?: readonly RankFailure[] | undefined } = {},
   ) {
     super(text, facts);
-    hide(this, { failures: facts.failures });
+    hide(this, { failures: facts.failures ?? [] });
   }
 
   override toJSON(): Record<string, unknown> {

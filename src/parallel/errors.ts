@@ -10,10 +10,10 @@ export class UnusedParametersError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly parameters: readonly string[] } = { parameters: [] },
+    facts: CommErrorFacts & { readonly parameters?: readonly string[] | undefined } = {},
   ) {
     super(text, facts);
-    this.parameters = facts.parameters;
+    this.parameters = facts.parameters ?? [];
   }
 }
 
@@ -26,10 +26,10 @@ export class NonFiniteGradientError extends CommError {
 
   constructor(
     text?: ErrorText | string,
-    facts: CommErrorFacts & { readonly parameters: readonly string[] } = { parameters: [] },
+    facts: CommErrorFacts & { readonly parameters?: readonly string[] | undefined } = {},
   ) {
     super(text, facts);
-    this.parameters = facts.parameters;
+    this.parameters = facts.parameters ?? [];
   }
 }
 

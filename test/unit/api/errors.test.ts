@@ -101,7 +101,7 @@ describe("the classes", () => {
 
   const classes = Object.entries({ ...api, ...parallel }).filter(
     ([name]) => name.endsWith("Error") && name !== "CommError",
-  ) as unknown as [string, new (text?: string) => api.CommError][];
+  ) as unknown as [string, new (text?: string, facts?: object) => api.CommError][];
 
   test.each(classes)("%s is made of a plain text too, and of none", (name, Kind) => {
     expect(new Kind("did not\u001b work")).toMatchObject({
@@ -109,6 +109,12 @@ describe("the classes", () => {
     });
     expect(new Kind().message).toBe("");
     expect(JSON.parse(JSON.stringify(new Kind("text")))).toMatchObject({ name, message: "text" });
+    const placed = new Kind("text", { rank: 1 });
+    expect(JSON.parse(JSON.stringify(placed))).toMatchObject({ name, message: "text", rank: 1 });
+    const own = Object.getOwnPropertyNames(placed).filter(
+      (each) => !["hint", "file"].includes(each),
+    );
+    expect(own.filter((each) => Reflect.get(placed, each) === undefined)).toEqual([]);
   });
 
   test("are all exported, and every exported error is one of them", () => {
