@@ -70,8 +70,8 @@ export interface ConformanceParts {
   /** Closes a communicator of all ranks twice; returns the code of a barrier on it afterwards. */
   closeTwice(comm: Communicator): Promise<string>;
   /**
-   * Makes a sum on a split, which rank 0 aborts once the sum is under way, and then a barrier. Returns the codes of both, and the contents of a sum
-   * on the communicator itself.
+   * Makes a sum on a split, which rank 0 aborts once the sum is under way, and then a barrier. Returns the codes of both, and the
+   * contents of a sum on the communicator itself.
    */
   aborts(comm: Communicator): Promise<{ sum: string; barrier: string; held: number[] }>;
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
@@ -316,6 +316,8 @@ async function aborts(comm: Communicator): Promise<PartResult<ConformanceParts["
   const own = await comm.split({ color: 0 });
   const data = comm.alloc("float32", 100_000).fill(1);
   await own.barrier();
+  // A rank that has not seen the end of that barrier yet would see the abort in its place.
+  await comm.barrier();
   const sum = own.allReduce({ send: data, op: "sum" });
   const ended = codeOf(sum);
   if (comm.rank === 0) {
