@@ -189,6 +189,8 @@ export interface JobSession extends Session {
    * peers submit it too. `undefined` for work that cannot block.
    */
   barrier(work: Work): PeerBarrier | undefined;
+  /** True while all work has to wait in `barrier`, also work that was made before. */
+  readonly holdsWork: boolean;
   readonly peers: PeerProcesses;
   /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */
   rejoin(without: readonly number[] | undefined): Promise<Session>;

@@ -12,6 +12,7 @@ import type {
   Session,
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/errors.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { type CompareCalls, CrossCheck, FirstConnections, StoreWaits } from "./before-calls.ts";
 import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
@@ -152,6 +153,13 @@ export class Job implements PeerProcesses {
   /** Resolves once the abort has reached the processes that answer. */
   othersKnow(comm: CommInfo): Promise<void> {
     return this.#missingRanks.haveNews(comm);
+  }
+
+  /** Resolves when all ranks end a communicator. Where the store cannot tell, it resolves too. */
+  async allEnd(comm: CommInfo, signal: AbortSignal): Promise<void> {
+    const barrier = { key: `end ${this.#keys.of(comm)}`, ranks: comm.ranks };
+    const wait = { timeoutMs: longestTimerMs, signal };
+    await this.#membership.awaitBarriers([barrier], wait).catch(() => false);
   }
 
   /** This process has closed a communicator without the others. */

@@ -47,6 +47,16 @@ describe("a rank that closes while the others are stuck", () => {
   });
 });
 
+test("a call behind the end of a communicator leaves the event loop free while it waits for another rank", async () => {
+  const { status, results, text } = await runJob<{ readonly longestMs: number }>(
+    size,
+    "behind-an-end.mjs",
+  );
+  expect(status, text).toBe(0);
+  // The other rank comes 400 ms later.
+  expect(results[0]?.longestMs, text).toBeLessThan(200);
+});
+
 test("a job of processes that end without close() succeeds", async () => {
   const began = performance.now();
   const { status, results, text } = await runJob<{ readonly sum: number }>(

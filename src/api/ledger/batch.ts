@@ -259,10 +259,10 @@ export class CallBatches {
     return this.#byRank[rank] as RankCalls;
   }
 
-  /** Some call keeps the later ones waiting. */
+  /** Some call, or the session, keeps later calls waiting. */
   get isBlocked(): boolean {
-    const { queues, world } = this.#state;
-    return world.streams.size > 0 && queues.areStreamsBusy;
+    const { holdsWork, queues, world } = this.#state;
+    return holdsWork || (world.streams.size > 0 && queues.areStreamsBusy);
   }
 
   /** Begins a batch with a repeated call, the rank's next one, or appends it to the open one; false where it has to be posted. */

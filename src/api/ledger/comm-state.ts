@@ -204,6 +204,11 @@ export abstract class CommState {
   /** Tracks a call that the session executes, and dispatches the next ones once it is done. */
   abstract track(served: Promise<void>): void;
 
+  /** True while the session takes no work, also none that was made before. */
+  get holdsWork(): boolean {
+    return this.job?.holdsWork === true;
+  }
+
   // The open calls.
 
   /** True when some rank has calls that are not done. */

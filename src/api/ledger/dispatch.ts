@@ -78,7 +78,7 @@ function dispatchCompared(
   const isSame =
     known?.isFixed === true && state.session.observer === undefined && known.buffersLive();
   const { repeat } = cache;
-  if (isSame && repeat !== undefined) {
+  if (isSame && repeat !== undefined && !state.holdsWork) {
     const submit = (completion: Completion): void => repeat.submit(number, completion);
     return attempt(state, [postings], () => submitPostings(state, postings, submit));
   }

@@ -9,6 +9,7 @@ import type {
 } from "../../api/backend-entry.ts";
 import type { Job } from "../../job/job.ts";
 import { callBarrier, messagesBarrier } from "./calls/first-connection.ts";
+import type { SubmissionHold } from "./device/submission-hold.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 
 /** This process's rank of a job of several processes. */
@@ -18,11 +19,13 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly compare: CompareDigests | undefined;
   readonly compareCaptures: CompareDigests;
   readonly #job: Job;
+  readonly #hold: SubmissionHold;
 
   constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
-    const { job } = parts;
+    const { job, progress } = parts;
     this.#job = job;
+    this.#hold = progress.hold;
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
@@ -37,7 +40,18 @@ export class NcclJobSession extends NcclSession implements JobSession {
     this.#job.onLost(listener);
   }
 
+  get holdsWork(): boolean {
+    return this.#hold.isOn;
+  }
+
   barrier(work: Work): PeerBarrier | undefined {
+    if (!this.#hold.isOn) return this.#connectionBarrier(work);
+    return async (cancelled) =>
+      (await this.#hold.endsBefore(cancelled)) &&
+      (this.#connectionBarrier(work)?.(cancelled) ?? true);
+  }
+
+  #connectionBarrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);
     const { firstConnections } = this.#job;
     return "transfers" in work

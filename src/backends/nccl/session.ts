@@ -175,10 +175,6 @@ export class NcclSession implements QueueingSession {
     const discard = (comms: readonly NcclCommunicator[]): void => {
       for (const comm of comms) this.#ending.add([comm], comm.abort());
     };
-    const create = (): ReturnType<typeof createChildren> => {
-      if (parent.isOver) throw abortedError(set.comm, parent.abortReason);
-      return createChildren(this.#parts, parent, set, children, discard);
-    };
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
         discard(comms);
@@ -188,9 +184,7 @@ export class NcclSession implements QueueingSession {
       for (const comm of comms) this.#add(comm);
       this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));
     };
-    // A kernel that is launched while a communicator is freed, and waits for another rank, would keep this process in CUDA.
-    const freed = parent.spansProcesses ? this.#ending.freed() : undefined;
-    const created = freed === undefined ? create() : freed.then(create);
+    const created = createChildren(this.#parts, parent, set, children, discard);
     return created instanceof Promise ? created.then(open) : open(created);
   }
 

@@ -400,6 +400,10 @@ export class TcpJobSession extends TcpSession implements JobSession {
     return undefined;
   }
 
+  get holdsWork(): boolean {
+    return false;
+  }
+
   rejoin(without: readonly number[] | undefined): Promise<Session> {
     return this.#job.rejoin(without, () => this.endGeneration());
   }

@@ -4,7 +4,7 @@ import type { Job } from "../../../job/job.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 
 /** Reports and queries ends of communicators in other processes. */
-type RemoteEnds = Pick<Job, "announceClosed" | "isEndedElsewhere" | "onRemoteEnd">;
+type RemoteEnds = Pick<Job, "allEnd" | "announceClosed" | "isEndedElsewhere" | "onRemoteEnd">;
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {
@@ -66,7 +66,8 @@ export class CommunicatorEnds {
     const ignore = this.#remote?.onRemoteEnd(check);
     check();
     try {
-      return (await comm.end(cancelled.signal)) || isEndedElsewhere;
+      const othersEnd = this.#remote?.allEnd(comm.info, cancelled.signal);
+      return (await comm.end(cancelled.signal, othersEnd)) || isEndedElsewhere;
     } finally {
       ignore?.();
       this.#ending.delete(comm);
@@ -109,14 +110,6 @@ export class EndingCommunicators {
 
   get comms(): NcclCommunicator[] {
     return [...this.#ends.values()].flat();
-  }
-
-  /** Resolves when all of them that are being freed have ended; `undefined` where none is. */
-  freed(): Promise<unknown> | undefined {
-    const freeing = [...this.#ends].flatMap(([ended, comms]) =>
-      comms.some(({ isFreeing }) => isFreeing) ? [ended] : [],
-    );
-    return freeing.length === 0 ? undefined : Promise.all(freeing);
   }
 
   /** Resolves when all of them have ended. */

@@ -46,8 +46,6 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** True once it takes no more work: it has ended, or is about to end. */
   isOver = false;
-  /** True once NCCL frees its memory on another thread, where CUDA waits for the kernels of all communicators on the device. */
-  isFreeing = false;
   /** The reason of its abort. */
   abortReason: unknown;
   #areStreamsClosed = false;
@@ -198,15 +196,15 @@ export class NcclCommunicator {
    * Ends it: releases graphs, windows and handles, with no work in flight. The wait for other processes is bounded: past the
    * bound this process aborts, with a warning; when the signal fires, without one. False when either happened.
    */
-  async end(cancelled: AbortSignal): Promise<boolean> {
-    if (!this.spansProcesses) {
+  async end(cancelled: AbortSignal, othersEnd?: Promise<unknown>): Promise<boolean> {
+    if (!this.spansProcesses && othersEnd === undefined) {
       await this.#endHere();
       return true;
     }
     // The other ranks finalize too, so this rank does, even where a graph or window was not released.
     const released = (async () => runAll(this.#releases()))();
     const ends = Array.from(this.members.values(), (member) =>
-      this.#endWithOthers(member.handle, cancelled).catch((error: unknown) => {
+      this.#endWithOthers(member.handle, cancelled, othersEnd).catch((error: unknown) => {
         throw this.#located(member, error);
       }),
     );
@@ -254,29 +252,43 @@ export class NcclCommunicator {
     this.#locate(member, () => graph.discard(member));
   }
 
+  /** Frees a handle once the other ranks end the communicator too: then NCCL does not wait for them. False after an abort. */
+  async #endWithOthers(
+    handle: bigint,
+    cancelled: AbortSignal,
+    othersEnd: Promise<unknown> = Promise.resolve(),
+  ): Promise<boolean> {
+    const { hold } = this.progress;
+    if (await settlesWithin(endMs, othersEnd, cancelled))
+      return hold.during(() => this.#finalizeAndDestroy(handle, cancelled));
+    await hold.during(() => this.#abortHandle(handle));
+    return false;
+  }
+
   /** Finalizes and destroys a handle; NCCL waits for the other ranks in each step. */
-  async #endWithOthers(handle: bigint, cancelled: AbortSignal): Promise<boolean> {
-    const nccl = this.#nccl;
-    const abort = (): Promise<boolean> => settlesWithin(abortMs, nccl.abortInBackground(handle));
-    const finalizing = nccl.finalizeInBackground(handle);
+  async #finalizeAndDestroy(handle: bigint, cancelled: AbortSignal): Promise<boolean> {
+    const finalizing = this.#nccl.finalizeInBackground(handle);
     if (!(await settlesWithin(endMs, finalizing, cancelled))) {
       // Only an abort ends a call in progress on another thread.
-      await abort();
+      await this.#abortHandle(handle);
       return false;
     }
     try {
       await finalizing;
     } catch (error) {
-      await abort();
+      await this.#abortHandle(handle);
       throw error;
     }
-    this.isFreeing = true;
-    const destroying = nccl.destroyInBackground(handle);
+    const destroying = this.#nccl.destroyInBackground(handle);
     // The handle is being freed and can no longer be aborted.
     const inTime = await settlesWithin(endMs, destroying, cancelled);
     if (!inTime && !(cancelled.aborted && (await settlesWithin(graceMs, destroying)))) return false;
     await destroying;
     return true;
+  }
+
+  #abortHandle(handle: bigint): Promise<boolean> {
+    return settlesWithin(abortMs, this.#nccl.abortInBackground(handle));
   }
 
   /** Aborts the handles with their running calls, on other threads, within a bound. */
@@ -298,12 +310,15 @@ export class NcclCommunicator {
       return;
     }
     const releaseMemory = this.windows.holdUntilHandlesEnd();
-    this.isFreeing = true;
-    const ends = [...this.members.values()].map(({ handle }) =>
-      this.#nccl.abortInBackground(handle),
-    );
+    const free = (): Promise<boolean> => {
+      const ends = [...this.members.values()].map(({ handle }) =>
+        this.#nccl.abortInBackground(handle),
+      );
+      return settlesWithin(abortMs, Promise.allSettled(ends));
+    };
     // Past the bound NCCL may go on using the memory.
-    if (await settlesWithin(abortMs, Promise.allSettled(ends))) releaseMemory();
+    const isInJob = this.counters !== undefined;
+    if (await (isInJob ? this.progress.hold.during(free) : free())) releaseMemory();
   }
 
   /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */

@@ -10,6 +10,7 @@ import type { Completion } from "../../../api/backend-entry.ts";
 import { turnAgeMs } from "../../../api/ledger/turns.ts";
 import { runAll } from "../../../api/run-all.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
+import { SubmissionHold } from "./submission-hold.ts";
 
 /** Durations of the phases of a wait. */
 interface PollPolicy {
@@ -58,6 +59,8 @@ export class Progress {
   readonly #policy: PollPolicy;
   /** Checks for asynchronous errors. */
   readonly #check: () => void;
+  /** Holds back work for these devices. */
+  readonly hold: SubmissionHold;
   readonly #spareEvents = new Map<Device, bigint[]>();
   #unrecorded: CompletionPoint | undefined;
   #open: CompletionPoint[] = [];
@@ -65,14 +68,19 @@ export class Progress {
   /** Checks while no completion is open; see `watchIdle`. */
   #idleTimer: NodeJS.Timeout | undefined;
 
-  constructor(check: () => void, policy: PollPolicy = defaultPolicy) {
+  constructor(
+    check: () => void,
+    policy: PollPolicy = defaultPolicy,
+    hold: SubmissionHold = new SubmissionHold(),
+  ) {
     this.#check = check;
     this.#policy = policy;
+    this.hold = hold;
   }
 
   /** Completions that settle in an order of their own, for work that does not wait for this one's. */
   independent(): Progress {
-    return new Progress(this.#check, this.#policy);
+    return new Progress(this.#check, this.#policy, this.hold);
   }
 
   /**
@@ -156,8 +164,12 @@ export class Progress {
   readonly #record = (): void => {
     const point = this.#unrecorded;
     if (point === undefined) return;
-    this.#unrecorded = undefined;
     point.close();
+    if (this.hold.isOn) {
+      void this.hold.over.then(this.#record);
+      return;
+    }
+    this.#unrecorded = undefined;
     const nowMs = performance.now();
     let isDone = false;
     try {

@@ -43,6 +43,23 @@ describe("waits", () => {
     expect(machine.count("eventRecord")).toBe(2);
   });
 
+  test("are recorded once no communicator is being freed, and accept no more work until then", async () => {
+    const { machine, devices, progress, notified, waiting } = setUp();
+    let free = (): void => undefined;
+    const freeing = progress.hold.during(() => new Promise<void>((resolve) => (free = resolve)));
+    const first = waiting("first");
+    progress.whenDone(devices, undefined, first);
+    await turns(3);
+    expect([machine.count("eventRecord"), first.acceptsMore]).toEqual([0, false]);
+    free();
+    await freeing;
+    await turns(2);
+    expect(machine.count("eventRecord")).toBe(2);
+    machine.release();
+    await turns(3);
+    expect(notified).toEqual([["first"]]);
+  });
+
   test.each([
     ["before their work is marked", 0],
     ["while their work is under way", 2],

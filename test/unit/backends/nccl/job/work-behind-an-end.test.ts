@@ -1,0 +1,144 @@
+/**
+ * Work behind the end of a communicator: NCCL frees its memory on another thread, where CUDA waits for all kernels of the device,
+ * and then keeps the thread that submits another one.
+ */
+import type { Communicator, DeviceBuffer } from "twinccl";
+import { expect, test } from "vitest";
+import { quickTime } from "../../../../support/quick-time.ts";
+import { cleanGpus, turns } from "../gpus.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
+
+const frees = ["destroyInBackground", "abortInBackground"] as const;
+
+/** Two ranks, while NCCL frees a child of theirs: until `free` is called. */
+async function whileFreed(
+  which: (typeof frees)[number],
+  before?: (ranks: readonly Joined[]) => unknown,
+) {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  await before?.(ranks);
+  const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const { calls } = gpus.nccl;
+  const inner = calls[which];
+  let free = (): void => undefined;
+  const freed = new Promise<void>((resolve) => {
+    free = resolve;
+  });
+  calls[which] = (handle) => freed.then(() => inner(handle));
+  for (const child of children) {
+    if (which === "destroyInBackground") await child?.close();
+    else child?.abort(new Error("enough of this"));
+  }
+  await turns(20);
+  const submitted = (): number =>
+    ["allReduce", "send", "graphLaunch"].reduce((sum, name) => sum + gpus.machine.count(name), 0);
+  return { gpus, ranks, free, submitted };
+}
+
+test("a split begins once NCCL has freed the communicators that were closed before it", async () => {
+  const { gpus, ranks, free } = await whileFreed("destroyInBackground");
+  const splits = gpus.machine.count("splitInBackground");
+  const next = onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  await turns(20);
+  expect(gpus.machine.count("splitInBackground")).toBe(splits);
+  free();
+  const [first] = await next;
+  expect([first?.size, gpus.machine.count("splitInBackground")]).toEqual([2, splits + 2]);
+  await closeAll(ranks);
+});
+
+/** Calls by what they are, each of a rank and its buffers. */
+const works: readonly [
+  string,
+  (comm: Communicator, a: DeviceBuffer, b: DeviceBuffer) => PromiseLike<unknown>,
+][] = [
+  ["a collective call", (comm, send) => comm.allReduce({ send, op: "sum" })],
+  [
+    "messages",
+    (comm, send, recv) => comm.sendRecv({ send, to: 1 - comm.rank, recv, from: 1 - comm.rank }),
+  ],
+];
+
+test.each(
+  frees.flatMap((which) =>
+    works.flatMap(([name, make]) => [1, 0].map((times) => [name, times, which, make] as const)),
+  ),
+)("%s, made %i times before, waits for %s", async (_, times, which, make) => {
+  const buffers = new Map<Joined, readonly [DeviceBuffer, DeviceBuffer]>();
+  const work = (joined: Joined): PromiseLike<unknown> =>
+    make(joined.comm, ...(buffers.get(joined) as readonly [DeviceBuffer, DeviceBuffer]));
+  const { ranks, free, submitted } = await whileFreed(which, async (all) => {
+    for (const joined of all)
+      buffers.set(joined, [joined.comm.alloc("float32", 4), joined.comm.alloc("float32", 4)]);
+    for (let time = 0; time < times; time++) await onAll(all, work);
+  });
+  const before = submitted();
+  const next = onAll(ranks, work);
+  await turns(20);
+  expect(submitted()).toBe(before);
+  free();
+  await next;
+  expect(submitted()).toBe(before + 2);
+  await closeAll(ranks);
+});
+
+test("a recording is made, and replayed, once NCCL has freed it", async () => {
+  const { gpus, ranks, free } = await whileFreed("destroyInBackground");
+  const next = onAll(ranks, async ({ comm }) => {
+    const send = comm.alloc("float32", 4);
+    const graph = await comm.capture(() => void comm.allReduce({ send, op: "sum" }));
+    await graph.replay();
+  });
+  await turns(20);
+  expect(gpus.machine.count("allReduce")).toBe(0);
+  free();
+  await next;
+  expect(gpus.machine.count("allReduce")).toBe(2);
+  await closeAll(ranks);
+});
+
+test("calls that wait end with their communicator, and with their signal", async () => {
+  const { ranks, free, submitted } = await whileFreed("destroyInBackground");
+  const stop = new AbortController();
+  const before = submitted();
+  const errors = ranks.map(({ comm }) =>
+    errorOf(comm.barrier(comm.rank === 0 ? { signal: stop.signal } : {})),
+  );
+  await turns(20);
+  stop.abort();
+  expect(await errors[0]).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  expect(await errors[1]).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  free();
+  await turns(20);
+  expect(submitted()).toBe(before);
+  await closeAll(ranks);
+});
+
+test("NCCL ends a communicator once all ranks have closed it", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  const [first, second] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  await first?.close();
+  await turns(20);
+  expect(gpus.machine.count("finalizeInBackground")).toBe(0);
+  // Calls go on meanwhile.
+  await onAll(ranks, ({ comm }) => comm.barrier());
+  await second?.close();
+  await turns(20);
+  expect(gpus.machine.count("destroyInBackground")).toBe(2);
+  await closeAll(ranks);
+});
+
+test("the communicator of one rank is freed on another thread too", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  await onAll(ranks, async ({ comm }) => (await comm.split({ color: comm.rank })).close());
+  await turns(20);
+  expect([gpus.machine.count("destroyInBackground"), gpus.machine.count("destroy")]).toEqual([
+    2, 0,
+  ]);
+  await closeAll(ranks);
+});
