@@ -77,16 +77,20 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
 }
 
 /**
- * Connects the ranks of messages for the first time, then dispatches the messages; `undefined` where all are connected. Until
- * then the messages stay in their queues, so that the end of the communicator fails them.
+ * Waits until the session takes the messages at the heads of their streams and their ranks are connected, then dispatches them;
+ * `undefined` where nothing has to wait. Until then the messages stay in their queues, so that the end of the communicator fails
+ * them.
  */
 function awaitExchangePeers(
   state: CommState,
   remote: readonly TransferPosting[],
 ): Promise<void> | undefined {
-  const { comm, session, job } = state;
+  const { comm, session, job, queues } = state;
   const barrier = job?.barrier({ comm, transfers: [], remote });
   if (barrier === undefined) return undefined;
+  // Messages of a rank to itself wait as well.
+  const waiting = queues.headBatches().flatMap(({ open }) => open);
+  if (waiting.length === 0) return undefined;
   const proceed = (): unknown => dispatchMessages(state);
   const submitAnyway = (): void => {
     const left = remote.filter(({ call }) => !hasReleasedBuffer(call));
@@ -94,7 +98,7 @@ function awaitExchangePeers(
       () => undefined,
     );
   };
-  return afterBarrier(state, barrier, remote, proceed, submitAnyway).then(() => undefined);
+  return afterBarrier(state, barrier, waiting, proceed, submitAnyway).then(() => undefined);
 }
 
 /** Dispatches matched pairs, and messages with the other end in another process, as one exchange. */

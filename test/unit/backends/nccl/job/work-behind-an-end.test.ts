@@ -2,8 +2,8 @@
  * Work behind the end of a communicator: NCCL frees its memory on another thread, where CUDA waits for all kernels of the device,
  * and then keeps the thread that submits another one.
  */
-import type { Communicator, DeviceBuffer } from "twinccl";
-import { expect, test } from "vitest";
+import type { CallOptions, Communicator, DeviceBuffer } from "twinccl";
+import { describe, expect, test } from "vitest";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
@@ -12,30 +12,46 @@ quickTime();
 
 const frees = ["destroyInBackground", "abortInBackground"] as const;
 
-/** Two ranks, while NCCL frees a child of theirs: until `free` is called. */
-async function whileFreed(
+/** Two ranks with a child that NCCL frees on the ranks `stuck`, from `begin` until `free` is called. */
+async function withChild(
   which: (typeof frees)[number],
   before?: (ranks: readonly Joined[]) => unknown,
+  { stuck = [0, 1], ...options }: { readonly stream?: "own"; readonly stuck?: number[] } = {},
 ) {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, undefined, gpus);
   await before?.(ranks);
-  const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0, ...options }));
   const { calls } = gpus.nccl;
   const inner = calls[which];
   let free = (): void => undefined;
   const freed = new Promise<void>((resolve) => {
     free = resolve;
   });
-  calls[which] = (handle) => freed.then(() => inner(handle));
-  for (const child of children) {
-    if (which === "destroyInBackground") await child?.close();
-    else child?.abort(new Error("enough of this"));
-  }
-  await turns(20);
+  calls[which] = async (handle) => {
+    if (stuck.includes(gpus.nccl.ends.get(handle)?.rank ?? -1)) await freed;
+    return inner(handle);
+  };
+  const begin = async (): Promise<void> => {
+    for (const child of children) {
+      if (which === "destroyInBackground") await child?.close();
+      else child?.abort(new Error("enough of this"));
+    }
+    await turns(20);
+  };
   const submitted = (): number =>
-    ["allReduce", "send", "graphLaunch"].reduce((sum, name) => sum + gpus.machine.count(name), 0);
-  return { gpus, ranks, free, submitted };
+    ["allReduce", "send", "alltoAll", "graphLaunch"].reduce(
+      (sum, name) => sum + gpus.machine.count(name),
+      0,
+    );
+  return { gpus, ranks, begin, free, submitted };
+}
+
+/** Two ranks, while NCCL frees a child of theirs: until `free` is called. */
+async function whileFreed(...args: Parameters<typeof withChild>) {
+  const made = await withChild(...args);
+  await made.begin();
+  return made;
 }
 
 test("a split begins once NCCL has freed the communicators that were closed before it", async () => {
@@ -53,12 +69,21 @@ test("a split begins once NCCL has freed the communicators that were closed befo
 /** Calls by what they are, each of a rank and its buffers. */
 const works: readonly [
   string,
-  (comm: Communicator, a: DeviceBuffer, b: DeviceBuffer) => PromiseLike<unknown>,
+  (
+    comm: Communicator,
+    a: DeviceBuffer,
+    b: DeviceBuffer,
+    options?: CallOptions,
+  ) => PromiseLike<unknown>,
 ][] = [
-  ["a collective call", (comm, send) => comm.allReduce({ send, op: "sum" })],
+  [
+    "a collective call",
+    (comm, send, _, options) => comm.allReduce({ send, op: "sum", ...options }),
+  ],
   [
     "messages",
-    (comm, send, recv) => comm.sendRecv({ send, to: 1 - comm.rank, recv, from: 1 - comm.rank }),
+    (comm, send, recv, options) =>
+      comm.sendRecv({ send, to: 1 - comm.rank, recv, from: 1 - comm.rank, ...options }),
   ],
 ];
 
@@ -115,6 +140,29 @@ test("calls that wait end with their communicator, and with their signal", async
   await turns(20);
   expect(submitted()).toBe(before);
   await closeAll(ranks);
+});
+
+describe("a message of a rank to itself that waits", () => {
+  const message = (comm: Communicator, options: CallOptions): PromiseLike<unknown> => {
+    const [send, recv] = [comm.alloc("float32", 4), comm.alloc("float32", 4)];
+    return comm.sendRecv({ send, to: comm.rank, recv, from: comm.rank, ...options });
+  };
+
+  test("ends with its signal, its deadline and its communicator", async () => {
+    for (const how of ["signal", "deadline", "abort"]) {
+      const { ranks, free } = await whileFreed("destroyInBackground");
+      const stop = new AbortController();
+      const options = how === "deadline" ? { timeoutMs: 100 } : { signal: stop.signal };
+      const errors = ranks.map(({ comm }) => errorOf(message(comm, options)));
+      await turns(20);
+      if (how === "signal") stop.abort();
+      if (how === "abort") for (const { comm } of ranks) comm.abort(new Error("enough of this"));
+      const code = how === "deadline" ? "ERR_COMM_TIMEOUT" : "ERR_COMM_ABORTED";
+      for (const error of errors) expect(await error, how).toMatchObject({ code });
+      free();
+      await closeAll(ranks);
+    }
+  });
 });
 
 test("NCCL ends a communicator once all ranks have closed it", async () => {
