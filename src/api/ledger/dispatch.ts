@@ -349,6 +349,8 @@ export async function afterBarrier<T>(
   }
   const cancelled = firstSettled(postings);
   if (together && cancelled === undefined) return proceed();
+  // No other process goes on with the call.
+  if (together && !state.isDistributed) return undefined;
   try {
     if (together) submitAnyway();
   } catch {

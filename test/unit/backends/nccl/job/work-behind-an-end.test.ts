@@ -165,6 +165,40 @@ describe("a message of a rank to itself that waits", () => {
   });
 });
 
+const worksAlone: typeof works = [
+  ...works.slice(0, 1),
+  [
+    "a message",
+    (comm, send, recv, options) => comm.sendRecv({ send, to: 0, recv, from: 0, ...options }),
+  ],
+  ["a split", (comm, _a, _b, options) => comm.split({ color: 0, ...options })],
+];
+
+test.each(worksAlone)(
+  "%s that is cancelled while it waits is not made, and leaves a communicator of one rank open",
+  async (_, make) => {
+    let alone: readonly (Communicator | undefined)[] = [];
+    const { ranks, free, submitted } = await whileFreed("destroyInBackground", async (all) => {
+      alone = await onAll(all, ({ comm }) => comm.split({ color: comm.rank }));
+    });
+    const before = submitted();
+    const stop = new AbortController();
+    const errors = alone.map((each) => {
+      const comm = each as Communicator;
+      const buffers = [comm.alloc("float32", 4), comm.alloc("float32", 4)] as const;
+      return errorOf(make(comm, ...buffers, { signal: stop.signal }));
+    });
+    await turns(20);
+    stop.abort();
+    for (const error of errors) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    free();
+    await turns(20);
+    expect(submitted()).toBe(before);
+    for (const comm of alone) await comm?.barrier();
+    await closeAll(ranks);
+  },
+);
+
 test("NCCL ends a communicator once all ranks have closed it", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, undefined, gpus);
