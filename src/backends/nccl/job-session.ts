@@ -45,11 +45,14 @@ export class NcclJobSession extends NcclSession implements JobSession {
   }
 
   barrier(work: Work): PeerBarrier | undefined {
-    if (!this.#hold.isOn) return this.#connectionBarrier(work);
+    const wait = this.#hold.isOn ? this.#untilFreed : this.#connectionBarrier(work);
+    if (wait === undefined) return undefined;
+    // Each of the two may begin while the other one is waited for.
     return async (cancelled) =>
-      (await this.#hold.endsBefore(cancelled)) &&
-      (this.#connectionBarrier(work)?.(cancelled) ?? true);
+      (await wait(cancelled)) && ((await this.barrier(work)?.(cancelled)) ?? true);
   }
+
+  readonly #untilFreed: PeerBarrier = (cancelled) => this.#hold.endsBefore(cancelled);
 
   #connectionBarrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);
@@ -57,6 +60,13 @@ export class NcclJobSession extends NcclSession implements JobSession {
     return "transfers" in work
       ? messagesBarrier(firstConnections, comm, work.remote)
       : callBarrier(firstConnections, comm, work);
+  }
+
+  /** Work that follows work, such as a call behind the exchange of its counts, is not submitted while a communicator is freed. */
+  override async execute(work: Work): Promise<void> {
+    const comm = this.openCommunicator(work.comm);
+    await super.execute(work);
+    await this.#hold.endsBefore(comm?.overSignal);
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {

@@ -40,7 +40,7 @@ export class SubmissionHold {
   }
 
   /** False where the signal fires before work can be submitted. */
-  async endsBefore(cancelled: AbortSignal): Promise<boolean> {
+  async endsBefore(cancelled: AbortSignal | undefined): Promise<boolean> {
     while (this.isOn) {
       if (!(await keepAlive(settlesWithin(longestTimerMs, this.#over, cancelled)))) return false;
     }

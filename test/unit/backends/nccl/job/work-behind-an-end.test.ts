@@ -142,6 +142,51 @@ test("calls that wait end with their communicator, and with their signal", async
   await closeAll(ranks);
 });
 
+test("a call behind the exchange of its counts waits as well", async () => {
+  const { gpus, ranks, begin, free, submitted } = await withChild(
+    "destroyInBackground",
+    undefined,
+    // Its end does not wait for the exchange.
+    { stream: "own" },
+  );
+  const exchange = ({ comm }: Joined): PromiseLike<unknown> =>
+    comm.allToAllv({ send: comm.alloc("float32", 2), sendCounts: [1, 1] });
+  await onAll(ranks, exchange);
+  const before = submitted();
+  gpus.machine.hold();
+  const next = onAll(ranks, exchange);
+  await begin();
+  gpus.machine.release();
+  await turns(20);
+  const exchanges = 2;
+  expect(submitted()).toBe(before + exchanges);
+  free();
+  await next;
+  expect(submitted()).toBeGreaterThan(before + exchanges);
+  await closeAll(ranks);
+});
+
+test("a call behind its first connection waits as well", async () => {
+  const { gpus, ranks, begin, free, submitted } = await withChild(
+    "destroyInBackground",
+    undefined,
+    { stuck: [0] },
+  );
+  const call = ({ comm }: Joined): PromiseLike<unknown> =>
+    comm.allToAll({ send: comm.alloc("float32", 2), recv: comm.alloc("float32", 2) });
+  const [first, second] = ranks as [Joined, Joined];
+  const early = call(first);
+  await begin();
+  const late = call(second);
+  await turns(20);
+  // The ranks are connected, and the other one does not wait.
+  expect([gpus.machine.count("connectInBackground"), submitted()]).toEqual([2, 1]);
+  free();
+  await Promise.all([early, late]);
+  expect(submitted()).toBe(2);
+  await closeAll(ranks);
+});
+
 describe("a message of a rank to itself that waits", () => {
   const message = (comm: Communicator, options: CallOptions): PromiseLike<unknown> => {
     const [send, recv] = [comm.alloc("float32", 4), comm.alloc("float32", 4)];
