@@ -111,6 +111,11 @@ export class CallCounters {
 
   /** Messages of these pairs, of which others were submitted before, were submitted. */
   messagesRepeated(pairs: readonly number[]): void {
+    if (this.#waiting.size > 0) {
+      // They were counted when they began to wait.
+      this.#waiting = new Map();
+      return;
+    }
     for (const pair of pairs) this.#posted.set(pair, (this.#posted.get(pair) ?? 0) + 1);
   }
 

@@ -47,6 +47,7 @@ export class NcclJobSession extends NcclSession implements JobSession {
   barrier(work: Work): PeerBarrier | undefined {
     const wait = this.#hold.isOn ? this.#untilFreed : this.#connectionBarrier(work);
     if (wait === undefined) return undefined;
+    this.openCommunicator(work.comm)?.countWaiting(work);
     // Each of the two may begin while the other one is waited for.
     return async (cancelled) =>
       (await wait(cancelled)) && ((await this.barrier(work)?.(cancelled)) ?? true);

@@ -4,6 +4,7 @@ import {
   type Completion,
   memoryOf,
   type RankCall,
+  type Work,
 } from "../../../api/backend-entry.ts";
 import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
@@ -122,6 +123,12 @@ export class NcclCommunicator {
   /** Counts collective call `number` as submitted. A call that failed to submit does not count. */
   countSubmitted(number: number): void {
     if (this.counters !== undefined) this.counters.submitted = number + 1;
+  }
+
+  /** Counts work that waits at a barrier as submitted. */
+  countWaiting(work: Work): void {
+    if ("transfers" in work) this.counters?.awaitPeers(work.remote);
+    else this.countSubmitted(work.number);
   }
 
   /** The NCCL arguments of a member's call; `destroyOp` follows the call. */

@@ -14,10 +14,7 @@ import type { NcclCommunicator } from "./communicator.ts";
 import { connectsAll, peersOf } from "./nccl-steps.ts";
 import { isDisposed } from "./windows.ts";
 
-/**
- * `JobSession.barrier` for a call; `undefined` for an ended communicator. A rank at the barrier counts as having submitted
- * the call.
- */
+/** `JobSession.barrier` for a call; `undefined` for an ended communicator. */
 export function callBarrier(
   connections: FirstConnections,
   comm: NcclCommunicator | undefined,
@@ -38,13 +35,11 @@ export function callBarrier(
   const lacksWindows = rows.some((call) => windows.needsRegistration(call));
   // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
   if (lacksWindows && rows.some(isDisposed)) return undefined;
-  const barrier = connections.barrier({
+  return connections.barrier({
     ...{ comm: info, rank, needs: { all, peers }, number, counters },
     barriers: lacksWindows ? [`windows ${number}`] : [],
     connect: (added, cancelled) => connectAndRegister(comm, { ...added, rank, rows }, cancelled),
   });
-  if (barrier !== undefined) comm.countSubmitted(number);
-  return barrier;
 }
 
 /** `JobSession.barrier` for messages. */
@@ -61,7 +56,6 @@ export function messagesBarrier(
   const first = remote.filter(isFirst);
   const [some] = first;
   if (some === undefined) return undefined;
-  counters?.awaitPeers(remote);
   const { rank } = some.call;
   return connections.barrier({
     ...{ comm: info, rank, counters },

@@ -6,7 +6,7 @@ import type { CallOptions, Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -243,6 +243,43 @@ test.each(worksAlone)(
     await closeAll(ranks);
   },
 );
+
+describe.each(works)("%s at a deadline", (_, make) => {
+  const withBuffers = async () => {
+    const buffers = new Map<Communicator, readonly [DeviceBuffer, DeviceBuffer]>();
+    const work = ({ comm }: Joined, options?: CallOptions): PromiseLike<unknown> =>
+      make(comm, ...(buffers.get(comm) as readonly [DeviceBuffer, DeviceBuffer]), options);
+    const held = await whileFreed("destroyInBackground", async (all) => {
+      for (const { comm } of all)
+        buffers.set(comm, [comm.alloc("float32", 4), comm.alloc("float32", 4)]);
+      await onAll(all, (joined) => work(joined));
+    });
+    return { ...held, work };
+  };
+
+  test("is not missing on a rank where it waits", async () => {
+    const { ranks, free, work } = await withBuffers();
+    const errors = ranks.map((joined) => errorOf(work(joined, { timeoutMs: 100 })));
+    for (const error of errors) {
+      expect(await error).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+      expect((await error)?.message).not.toContain("had not made it");
+    }
+    free();
+    await closeRest(ranks);
+  });
+
+  test("is missing on a rank that has made the one before it, which waited", async () => {
+    const { ranks, free, work } = await withBuffers();
+    const next = onAll(ranks, (joined) => work(joined));
+    await turns(20);
+    free();
+    await next;
+    const error = await errorOf(work(ranks[0] as Joined, { timeoutMs: 100 }));
+    expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+    expect(error?.message).toContain("rank 1 had not made it");
+    await closeRest(ranks);
+  });
+});
 
 test("NCCL ends a communicator once all ranks have closed it", async () => {
   const gpus = cleanGpus();
