@@ -324,7 +324,7 @@ export class NcclCommunicator {
       return settlesWithin(abortMs, Promise.allSettled(ends));
     };
     // Past the bound NCCL may go on using the memory.
-    const isInJob = this.counters !== undefined;
+    const isInJob = this.spansProcesses || this.counters !== undefined;
     if (await (isInJob ? this.progress.hold.during(free) : free())) releaseMemory();
   }
 
