@@ -165,7 +165,7 @@ export class Progress {
     const point = this.#unrecorded;
     if (point === undefined) return;
     point.close();
-    if (this.hold.isOn) {
+    if (this.hold.isFreeing) {
       void this.hold.over.then(this.#record);
       return;
     }

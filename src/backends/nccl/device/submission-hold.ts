@@ -10,6 +10,8 @@ import { keepAlive, settlesWithin } from "../../../job/async.ts";
 export class SubmissionHold {
   /** True while no work may be submitted. */
   isOn = false;
+  /** True while CUDA may block this thread. */
+  isFreeing = false;
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
@@ -32,9 +34,11 @@ export class SubmissionHold {
     }
     try {
       await new Promise<void>(nextTurn);
+      this.isFreeing = true;
       return await free();
     } finally {
       this.isOn = --this.#frees > 0;
+      this.isFreeing &&= this.isOn;
       if (!this.isOn) this.#end();
     }
   }

@@ -47,6 +47,7 @@ describe("waits", () => {
     const { machine, devices, progress, notified, waiting } = setUp();
     let free = (): void => undefined;
     const freeing = progress.hold.during(() => new Promise<void>((resolve) => (free = resolve)));
+    await turns(3);
     const first = waiting("first");
     progress.whenDone(devices, undefined, first);
     await turns(3);
@@ -58,6 +59,18 @@ describe("waits", () => {
     machine.release();
     await turns(3);
     expect(notified).toEqual([["first"]]);
+  });
+
+  test("of work that was submitted right before a free are recorded before it begins", async () => {
+    const { machine, devices, progress, waiting } = setUp();
+    progress.whenDone(devices, undefined, waiting("first"));
+    let recorded: number | undefined;
+    await progress.hold.during(async () => {
+      recorded = machine.count("eventRecord");
+    });
+    expect(recorded).toBe(2);
+    machine.release();
+    await turns(3);
   });
 
   test.each([
