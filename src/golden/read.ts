@@ -151,8 +151,8 @@ function bitsOf(
   const found = hashesOf([bits].flat().map((text) => Buffer.from(text, "hex")));
   const at = [hashes].flat().findIndex((hash, rank) => hash !== found[rank]);
   if (at < 0) return bits;
-  const whose = lists === undefined ? "the output" : `the output of rank ${at}`;
-  throw fields.wrong("bits", `${whose} has the hash ${found[at]}, h holds ${[hashes].flat()[at]}`);
+  const output = lists === undefined ? "the output" : `the output of rank ${at}`;
+  throw fields.wrong("bits", `${output} has the hash ${found[at]}, h holds ${[hashes].flat()[at]}`);
 }
 
 function planOf(fields: Fields): GoldenPlan {

@@ -202,11 +202,11 @@ function peerGoneError(comm: CommInfo, error: unknown, lost: readonly LostPeer[]
   const lostOnes = gone.filter((each) => lost.some(({ rank }) => rank === each));
   const isLost = lostOnes.length > 0;
   const ranks = (isLost ? lostOnes : gone).map((each) => comm.ranks.indexOf(each));
-  const [whose, isGone, hasLeft] =
+  const [processes, isGone, hasLeft] =
     ranks.length === 1
       ? ["its process", "is gone", "has left the job"]
       : ["their processes", "are gone", "have left the job"];
-  const why = `${whose} ${isLost ? isGone : hasLeft}`;
+  const why = `${processes} ${isLost ? isGone : hasLeft}`;
   const text = {
     headline: `${ranksText(ranks)} of "${comm.name}" will not make this call: ${why}`,
     hint: "comm.rebuild() continues with the others",
