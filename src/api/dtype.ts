@@ -4,6 +4,7 @@
  * The dtype stands on the buffer and is never guessed from a byte size. Types that JavaScript has no number
  * for (16-bit and 8-bit floats) travel as their bits in an unsigned TypedArray of the same width.
  */
+import { InvalidArgumentError } from "./errors.ts";
 
 /** Name of an element type, as in NCCL without its prefix. */
 export type DType =
@@ -76,9 +77,21 @@ export function isDType(value: unknown): value is DType {
   return typeof value === "string" && Object.hasOwn(dtypeInfo, value);
 }
 
-/** Width of one element of `dtype` in bytes. */
+/**
+ * Width of one element of `dtype` in bytes.
+ *
+ * @throws InvalidArgumentError for what is no dtype.
+ */
 export function bytesOf(dtype: DType): number {
-  return dtypeInfo[dtype].bytes;
+  const bytes = dtypeInfo[dtype]?.bytes;
+  if (bytes === undefined) throw noDType(dtype);
+  return bytes;
+}
+
+function noDType(found: unknown): InvalidArgumentError {
+  const headline = `bytesOf: "${String(found)}" is no dtype`;
+  const hint = `dtypes are ${dtypes.join(", ")}`;
+  return new InvalidArgumentError({ headline, hint }, { field: "dtype" });
 }
 
 function row(

@@ -1,5 +1,12 @@
 /** Names that every object inherits, such as toString, were found in tables that lack them. */
-import { asDType, createWorld, type DType, InvalidArgumentError, type WorldError } from "twinccl";
+import {
+  asDType,
+  bytesOf,
+  createWorld,
+  type DType,
+  InvalidArgumentError,
+  type WorldError,
+} from "twinccl";
 import { Optimizer, ParameterSet, sgd } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -30,6 +37,11 @@ describe.each(inherited)("%s", (name) => {
     expect(cause).toBeInstanceOf(InvalidArgumentError);
     expect((cause as Error).message).toContain("is no dtype");
     await world.close();
+  });
+
+  test("has no width as a dtype", () => {
+    const refusal = expect.objectContaining({ code: "ERR_COMM_ARG", field: "dtype" });
+    expect(() => bytesOf(name as DType)).toThrow(refusal);
   });
 
   test("does not name an array's class: the built-in base class counts", async () => {

@@ -1,5 +1,5 @@
 /** Errors quote found values as written: a text in quotes and a bigint with its n differ from the needed number. */
-import { connect, createWorld } from "twinccl";
+import { bytesOf, connect, createWorld } from "twinccl";
 import { bench } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";
 import { Mesh, sgd } from "twinccl/parallel";
@@ -74,6 +74,8 @@ const values: readonly (readonly [string, (comm: Wrong) => unknown])[] = [
 ];
 
 const elsewhere: readonly (readonly [string, () => unknown])[] = [
+  ['bytesOf: "float" is no dtype', () => bytesOf("float" as Wrong)],
+  ['bytesOf: "undefined" is no dtype', () => bytesOf(undefined as Wrong)],
   ['createWorld: size: found "2", needs', () => createWorld({ backend, size: "2" as Wrong })],
   ["createWorld: size: found 2n, needs", () => createWorld({ backend, size: 2n as Wrong })],
   ['connect: size: found "1", needs', () => connect({ backend, size: "1" as Wrong })],
