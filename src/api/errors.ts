@@ -92,7 +92,8 @@ export abstract class CommError extends Error {
 
   /** A string is the headline of a text without table and hint. */
   constructor(given: ErrorText | string = "", facts: CommErrorFacts = {}) {
-    const text = typeof given === "string" ? { headline: given } : given;
+    const isText = typeof given === "object" && given !== null;
+    const text = isText ? given : { headline: String(given) };
     super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
     const { rank, size, comm, collective, call, device, ranks = [], field } = facts;
     // Plain assignments: a batch of calls ends with an error for each, and a property that is defined takes ten times as long.

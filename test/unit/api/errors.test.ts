@@ -108,6 +108,7 @@ describe("the classes", () => {
       ...{ name, message: "did not\\u001b work", hint: undefined, ranks: [] },
     });
     expect(new Kind().message).toBe("");
+    expect(new Kind(null as never).message).toBe("null");
     expect(JSON.parse(JSON.stringify(new Kind("text")))).toMatchObject({ name, message: "text" });
     const placed = new Kind("text", { rank: 1 });
     expect(JSON.parse(JSON.stringify(placed))).toMatchObject({ name, message: "text", rank: 1 });
