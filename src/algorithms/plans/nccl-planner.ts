@@ -103,15 +103,21 @@ class NcclCallPlan implements Plan {
   readonly cost = undefined;
   readonly facts: NcclPlan;
   readonly #wheel: string | undefined;
-  readonly #isSymmetric: boolean;
+  /**
+   * True for an all-gather in symmetric memory, whose kernel copies the blocks of the Ring: the plan has the Ring's steps, and the
+   * kernel's time.
+   */
+  readonly #isCopied: boolean;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
   #layout: Layout | undefined;
 
   constructor(plan: NcclPlan, wheel: string | undefined, isSymmetric: boolean) {
+    const { collective, nodes, ranks, count } = plan;
     this.facts = plan;
     this.#wheel = wheel;
-    this.#isSymmetric = isSymmetric;
+    this.#isCopied =
+      isSymmetric && collective === "allGather" && nodes === 1 && ranks > 1 && count > 0;
     this.name = programName(plan);
     this.protocol = plan.protocol;
     this.ranks = plan.ranks;
@@ -121,13 +127,11 @@ class NcclCallPlan implements Plan {
   // Texts are for explanations and errors, so most plans need none of them.
 
   get summary(): string {
-    const { version, topology, channels, collective, nodes, ranks } = this.facts;
+    const { version, topology, channels } = this.facts;
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
     // A call without elements takes no channel.
     const over = channels === 0 ? "" : `, over ${countText(channels, "channel")}`;
-    // The kernel of an all-gather copies the blocks of its Ring: the plan has the Ring's steps, and the kernel's time.
-    const isCopied = this.#isSymmetric && collective === "allGather" && nodes === 1 && ranks > 1;
-    const kernel = isCopied ? "; in symmetric memory its kernel copies the same blocks" : "";
+    const kernel = this.#isCopied ? "; in symmetric memory its kernel copies the same blocks" : "";
     return `as NCCL ${version}${of} does it on ${topology}${over}${kernel}`;
   }
 

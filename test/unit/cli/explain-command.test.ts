@@ -203,6 +203,7 @@ describe("NCCL's plans", () => {
     expect((await cli(gather)).out).toContain(text);
     expect((await cli("explain all-gather --like nccl-2.28 --ranks 4")).out).not.toContain(text);
     expect((await cli(gather.replace("4", "1"))).out).not.toContain(text);
+    expect((await cli(`${gather} --count 0`)).out).not.toContain(text);
     const scatter = "explain reduce-scatter --like nccl-2.28 --ranks 4 --nccl symmetric";
     expect((await cli(scatter)).out).not.toContain(text);
   });
