@@ -118,8 +118,8 @@ class NcclCallPlan implements Plan {
     this.#wheel = wheel;
     this.#isCopied =
       isSymmetric && collective === "allGather" && nodes === 1 && ranks > 1 && count > 0;
-    this.name = programName(plan);
-    this.protocol = plan.protocol;
+    this.name = this.#isCopied ? "Symmetric" : programName(plan);
+    this.protocol = this.#isCopied ? undefined : plan.protocol;
     this.ranks = plan.ranks;
     this.channels = plan.channels;
   }
@@ -131,7 +131,8 @@ class NcclCallPlan implements Plan {
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
     // A call without elements takes no channel.
     const over = channels === 0 ? "" : `, over ${countText(channels, "channel")}`;
-    const kernel = this.#isCopied ? "; in symmetric memory its kernel copies the same blocks" : "";
+    const ring = `the same blocks as ${programName(this.facts)}`;
+    const kernel = this.#isCopied ? `; in symmetric memory its kernel copies ${ring}` : "";
     return `as NCCL ${version}${of} does it on ${topology}${over}${kernel}`;
   }
 

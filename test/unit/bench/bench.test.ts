@@ -286,6 +286,10 @@ test.each(["allReduce", "reduceScatter", "allGather"] as const)(
     const ordinary = world.explain({ ...question, op });
     await world.close();
     expect(results[0]?.algorithm).toBe(plan.algorithm);
+    expect([plan.algorithm, ordinary.algorithm].map((each) => each.split(" ")[0])).toEqual([
+      "Symmetric",
+      expect.stringMatching("Ring|Tree|PAT"),
+    ]);
     expect(results[0]?.predicted_us).toBeCloseTo((plan.predictedNs as number) / 1000, 6);
     expect(plan.predictedNs).toBeLessThan(ordinary.predictedNs as number);
   },
