@@ -43,7 +43,8 @@ ${optionLines(options)}
 Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and the
 launcher's own variables. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES. Imitated
 hosts share the ranks, and the GPUs: with --hosts N one GPU serves N ranks, slowly. SIGINT, SIGTERM
-and SIGHUP are handed on; what does not end in the grace time is killed.
+and SIGHUP are handed on; what does not end in the grace time is killed. SIGUSR1 and SIGUSR2 are
+handed on as well, and the job goes on.
 
 Examples:
   twinccl launch -n 8 train.mjs --steps 100

@@ -15,8 +15,11 @@ import {
 } from "./processes.ts";
 import type { JobReport } from "./report.ts";
 
+/** Signals with a meaning of the program's own, as in mpirun: the job goes on. */
+const userSignals: readonly NodeJS.Signals[] = ["SIGUSR1", "SIGUSR2"];
+
 /** Signals that the launcher forwards to the ranks. */
-const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP", ...userSignals] as const;
 
 /** Exit status of a job that its timeout ended: that of timeout(1). */
 const timeoutStatus = 124;
@@ -62,7 +65,7 @@ interface Job extends Omit<JobOptions, "jobId" | "variables"> {
   readonly name: string;
   /** Longest time of the job; unlimited by default. */
   readonly timeoutMs?: number | undefined;
-  /** Called for a signal that is handed on to the ranks. */
+  /** Called for a signal that is handed on to the ranks and stops the job. */
   readonly onSignal?: ((signal: NodeJS.Signals) => void) | undefined;
 }
 
@@ -144,6 +147,10 @@ function watchForStop(
     if (isOver) {
       for (const each of forwardedSignals) process.removeListener(each, onSignal);
       if (watchedJobs === 0) process.kill(process.pid, signal);
+      return;
+    }
+    if (userSignals.includes(signal)) {
+      job.signal(signal);
       return;
     }
     reason ??= `${signal} was handed on`;

@@ -98,18 +98,19 @@ export class JobProcesses {
   }
 
   /**
-   * Forwards a signal to all ranks. Ranks that run after the grace time, or at the second signal, are killed. Their remaining
+   * Stops the job by a signal to all ranks. Ranks that run after the grace time, or at the second signal, are killed. Their remaining
    * output, which may wait for a slow reader, is dropped as well.
    */
   stop(signal: NodeJS.Signals): void {
     const first = !this.#isStopping;
     this.#isStopping = true;
     if (!first) this.#unread.abort();
-    this.#signal(first ? signal : "SIGKILL");
-    if (first) this.#kill = setTimeout(() => this.#signal("SIGKILL"), this.#options.graceMs);
+    this.signal(first ? signal : "SIGKILL");
+    if (first) this.#kill = setTimeout(() => this.signal("SIGKILL"), this.#options.graceMs);
   }
 
-  #signal(signal: NodeJS.Signals): void {
+  /** Signals the processes of all ranks. */
+  signal(signal: NodeJS.Signals): void {
     const ranks = this.running;
     if (ranks.length > 0) this.#options.report.event({ event: "signal_sent", signal, ranks });
     for (const child of this.#running.values()) signalGroup(child, signal);

@@ -173,6 +173,26 @@ describe("--json", () => {
     expect(named(eventsOf(lines), "signal_sent")).toMatchObject([{ signal: "SIGINT", ranks: [0] }]);
   });
 
+  test("reports SIGUSR1 and SIGUSR2 that were handed on, which end no job", async () => {
+    const path = script(
+      "usr.mjs",
+      `process.on("SIGUSR1", () => console.log("one", rank));
+       process.on("SIGUSR2", () => process.exit(0));
+       console.log("up", rank); ${lasting}`,
+    );
+    const run = launch(["-n", "2", "--json", path]);
+    for (const rank of [0, 1]) await run.printed(`"text":"up ${rank}"`);
+    run.process.kill("SIGUSR1");
+    for (const rank of [0, 1]) await run.printed(`"text":"one ${rank}"`);
+    run.process.kill("SIGUSR2");
+    const { status, err, lines } = await run.ended;
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(named(eventsOf(lines), "signal_sent")).toMatchObject([
+      { signal: "SIGUSR1", ranks: [0, 1] },
+      { signal: "SIGUSR2", ranks: [0, 1] },
+    ]);
+  });
+
   test("reports a process that could not start", async () => {
     const path = script("waits.mjs", lasting);
     const limited = 'ulimit -n 80; exec "$@"';
