@@ -202,7 +202,8 @@ export function failureError(request: string, failure: Failure, context: ErrorCo
   };
   const forms = request === "join" || request === "rejoin";
   const text = { headline: failure.headline, hint: failure.hint };
-  if (forms && (code === "timeout" || code === "refused" || code === "in use")) {
+  const isGone = request === "join" && code === "gone";
+  if (isGone || (forms && (code === "timeout" || code === "refused" || code === "in use"))) {
     const headline = `rendezvous at ${context.address} of job "${context.jobId}": ${failure.headline}`;
     const missing = code === "refused" ? [] : ranks;
     const Kind = code === "in use" ? StillInUseError : RendezvousError;

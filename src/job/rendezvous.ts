@@ -27,7 +27,8 @@ export interface Rendezvous {
    * the join is retried until the deadline.
    *
    * @throws RendezvousError at the deadline, with the joined and the missing ranks, or the ranks that have not left. At once
-   * for a taken rank, another job, another size, an ended generation, or a different secret.
+   * for a taken rank, another job, another size, an ended generation, a different secret, or a rank of `twinccl launch` whose
+   * process has ended.
    * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for an invalid rank, size or job id.
    */
   join(options: JoinOptions): Promise<Membership>;

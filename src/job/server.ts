@@ -157,6 +157,11 @@ export class StoreServer {
     return this.#dropped;
   }
 
+  /** The launcher's news that the process of a rank has ended; `how` in words. */
+  ended(rank: number, how: string): void {
+    this.#store.ended(rank, how);
+  }
+
   /** Resolves when no rank is connected, or after that time. */
   async whenEmpty(timeoutMs: number): Promise<void> {
     if (this.#byStep.request.size === 0) return;

@@ -38,6 +38,8 @@ export class Store {
   readonly #joining = new Set<Peer>();
   /** Ranks of the job that have left since it last restarted. */
   readonly #left = new Set<number>();
+  /** Ends of processes in words, by rank. */
+  readonly #ended = new Map<number, string>();
   #latest: Generation | undefined;
   #joinPhase: JoinPhase | undefined;
 
@@ -56,7 +58,14 @@ export class Store {
     this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
     this.#joining.add(peer);
     this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0, request.limitMs);
+    this.#failWithoutEnded();
     return true;
+  }
+
+  /** The process of a rank has ended: where it has not joined, those that wait for it fail. */
+  ended(rank: number, how: string): void {
+    this.#ended.set(rank, how);
+    this.#failWithoutEnded();
   }
 
   /** A request of a peer that has joined. */
@@ -113,6 +122,7 @@ export class Store {
     if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
     place?.generation.gone(place.rank, state, reason, status);
     if (place !== undefined && place.generation === this.#latest) this.#joinPhase?.check();
+    this.#failWithoutEnded();
   }
 
   /** Closes the store: all waits fail. */
@@ -128,6 +138,23 @@ export class Store {
     }
     this.#places.clear();
     this.#joining.clear();
+  }
+
+  /** Fails the first join phase where it waits for a process that has ended. */
+  #failWithoutEnded(): void {
+    const joinPhase = this.#joinPhase;
+    if (joinPhase === undefined || this.#latest !== undefined) return;
+    const ranks = joinPhase.missing.filter((rank) => this.#ended.has(rank));
+    const [first] = ranks;
+    if (first === undefined) return;
+    const all = ranks.length > 1 ? `${ranksText(ranks)} ended before they joined; ` : "";
+    joinPhase.fail({
+      code: "gone",
+      headline: `${all}rank ${first} ended before it joined: ${this.#ended.get(first)}`,
+      hint: `look at the output of ${ranksText(ranks)}: every rank of a job calls connect()`,
+      ranks,
+      joined: joinPhase.arrived,
+    });
   }
 
   #refusal({ jobId, rank, size, generation }: Join): PartialFailure | undefined {
@@ -324,6 +351,16 @@ export class JoinPhase {
     return this.#barrier.of(rank)?.peer;
   }
 
+  /** The ranks with a request here. */
+  get arrived(): readonly number[] {
+    return [...this.#barrier.arrived].sort((a, b) => a - b);
+  }
+
+  /** The other ranks that would complete it. */
+  get missing(): readonly number[] {
+    return this.#barrier.missing(this.#expected());
+  }
+
   /** Adds a request. */
   add(
     rank: number,
@@ -366,7 +403,7 @@ export class JoinPhase {
         return;
       }
     }
-    if (this.#missing().length === 0) this.#form();
+    if (this.missing.length === 0) this.#form();
   }
 
   /** Ends it: all requests in it fail. */
@@ -394,13 +431,9 @@ export class JoinPhase {
     return from.members.map((_, rank) => rank).filter((rank) => !others.has(rank));
   }
 
-  #missing(): number[] {
-    return this.#barrier.missing(this.#expected());
-  }
-
   #timeout(limitMs: number): Failure {
     const joined = [...this.#barrier.arrived, ...this.#expired].sort((a, b) => a - b);
-    const missing = this.#missing().filter((rank) => !this.#expired.has(rank));
+    const missing = this.missing.filter((rank) => !this.#expired.has(rank));
     const verb = this.purpose.kind === "join" ? "joined" : "rejoined";
     const all = joined.length + missing.length;
     return {

@@ -60,7 +60,7 @@ export function hasLauncherChannel(): boolean {
 }
 
 /** A job to run. */
-interface Job extends Omit<JobOptions, "jobId" | "variables"> {
+interface Job extends Omit<JobOptions, "jobId" | "variables" | "onEnded"> {
   /** The command that starts it, for its summary. */
   readonly name: string;
   /** Longest time of the job; unlimited by default. */
@@ -101,7 +101,8 @@ export async function runJob(
   const { pid } = process;
   const unix_ms = Date.now();
   report.event({ event: "job_started", job: jobId, ranks: size, hosts, pid, command, unix_ms });
-  const job = new JobProcesses({ ...options, jobId, variables });
+  const onEnded = server.ended.bind(server);
+  const job = new JobProcesses({ ...options, jobId, variables, onEnded });
   const watch = watchForStop(job, report, timeoutMs, onSignal);
   try {
     const ends = await job.ended;

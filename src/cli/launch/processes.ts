@@ -39,6 +39,8 @@ export interface JobOptions {
   /** Time between SIGTERM and SIGKILL. */
   readonly graceMs: number;
   readonly report: JobReport;
+  /** Called for the end of a rank while the job goes on. */
+  readonly onEnded: (rank: number, how: string) => void;
   /** Receives messages of ranks, which have a channel to this process if it is given; `reply` answers one. */
   readonly onMessage?: MessageListener | undefined;
 }
@@ -177,13 +179,16 @@ export class JobProcesses {
   }
 
   #note(rank: number, end: ProcessEnd): void {
+    const { report, onFailure, onEnded } = this.#options;
     const afterMs = performance.now() - this.#began;
     const isStopped = this.#isStopping;
     this.#ends.push({ ...end, rank, isStopped, afterMs });
     const { status, code, signal, how } = end;
     const fields = { rank, status, code, signal, how, stopped: isStopped };
-    this.#options.report.event({ event: "rank_exited", ...fields });
-    if (status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
+    report.event({ event: "rank_exited", ...fields });
+    if (isStopped) return;
+    if (status !== 0 && onFailure === "kill") this.stop("SIGTERM");
+    else onEnded(rank, how);
   }
 
   #forward(child: ChildProcess, name: StreamName, rank: number): Promise<void> {

@@ -73,7 +73,7 @@ test("the summary lists runs of ranks by their ends", async () => {
   const status = await runJob(
     {
       ...{ name: "launch", size: 5, hosts: 1, command: [script], onFailure: "kill" },
-      ...{ graceMs: 20_000, report: new PrefixedOutput() },
+      ...{ graceMs: 20_000, report: new PrefixedOutput(), onEnded: () => undefined },
     },
     { err: (text) => (summary += text) },
   );
@@ -88,7 +88,7 @@ describe.skipIf(posixReason !== "")(`a process that Node.js refuses to start${po
     const status = await runJob(
       {
         ...{ name: "launch", size: 2, hosts: 1, command: [script, "a\0b"], onFailure: "kill" },
-        ...{ graceMs: 20_000, report: new PrefixedOutput() },
+        ...{ graceMs: 20_000, report: new PrefixedOutput(), onEnded: () => undefined },
       },
       { err: (text) => (summary += text) },
     );
@@ -103,7 +103,7 @@ describe.skipIf(posixReason !== "")(`a process that Node.js refuses to start${po
     writeFileSync(script, "setInterval(() => undefined, 1000);");
     const job = new JobProcesses({
       ...{ size: 3, hosts: 1, command: [script], jobId: "launch-refused", onFailure: "kill" },
-      ...{ graceMs: 20_000, report: new PrefixedOutput() },
+      ...{ graceMs: 20_000, report: new PrefixedOutput(), onEnded: () => undefined },
       variables: (rank) => (rank === 1 ? { NAME: "a\0b" } : process.env),
     });
     const ends = await job.ended;

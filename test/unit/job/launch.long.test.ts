@@ -234,6 +234,20 @@ describe("a failure", () => {
     expect(err).toMatch(/^\[0\] Error: not today$/m);
   });
 
+  test("names a rank that ended well before it joined", async () => {
+    const path = script(
+      "ended.mjs",
+      `if (rank === 1) process.exit(0);
+       const { code, message, joined, missing } = await join().catch((error) => error);
+       console.log(code, joined, missing, message.match(/rank 1 .*/)?.[0]);`,
+    );
+    const { status, lines } = await launch(["-n", "2", path]).ended;
+    expect({ status, lines }).toEqual({
+      status: 0,
+      lines: ["[0] ERR_COMM_RENDEZVOUS [ 0 ] [ 1 ] rank 1 ended before it joined: exit status 0"],
+    });
+  });
+
   test("lets survivors continue with --on-failure keep", async () => {
     const path = script(
       "keeps.mjs",

@@ -284,3 +284,41 @@ describe("the end of the store", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 });
+
+describe("a process of the launcher that ends", () => {
+  const failure = {
+    ...{ kind: "failed", code: "gone", ranks: [1], joined: [0] },
+    headline: "rank 1 ended before it joined: exit status 0",
+  };
+
+  test("before it joined fails those that wait for it, and those that come after", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    const [zero, two] = [new Noting("rank 0"), new Noting("rank 2")];
+    join(store, zero, 0, 3);
+    store.ended(1, "exit status 0");
+    expect(zero.replies).toMatchObject([failure]);
+    join(store, two, 2, 3);
+    expect(two.replies).toMatchObject([{ ...failure, joined: [2] }]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test("within its join fails the others once its connection is gone", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    const [zero, one] = [new Noting("rank 0"), new Noting("rank 1")];
+    join(store, zero, 0, 3);
+    join(store, one, 1, 3);
+    store.ended(1, "exit status 0");
+    expect(zero.replies).toEqual([]);
+    store.gone(one, "lost", "its connection ended");
+    expect(zero.replies).toMatchObject([failure]);
+  });
+
+  test("after the job has formed fails no join, also of its next start", () => {
+    const { store, peers } = joined(2);
+    store.ended(1, "exit status 0");
+    for (const peer of peers) store.gone(peer, "left", "left");
+    const again = new Noting("rank 0");
+    join(store, again, 0, 2, 1);
+    expect(again.replies).toEqual([]);
+  });
+});
