@@ -32,6 +32,12 @@ export function assertAmount(subject: string, field: string, found: unknown): vo
   assertArgument(is, subject, field, found, "a number of at least 0");
 }
 
+/** Needs a number above 0. */
+export function assertPositive(subject: string, field: string, found: unknown): void {
+  const is = Number.isFinite(found) && (found as number) > 0;
+  assertArgument(is, subject, field, found, "a number above 0");
+}
+
 /** Needs lengths: so many, or any number of them. */
 export function assertCounts(
   subject: string,

@@ -9,7 +9,7 @@ import {
   assertInteger,
   hasFields,
 } from "./arguments.ts";
-import { assertProgram, none, type Program } from "./program.ts";
+import { assertProgram, maxChunks, none, type Program } from "./program.ts";
 
 /** First element and length of every chunk of one buffer. */
 export interface ChunkTable {
@@ -37,12 +37,18 @@ export interface Layout {
   readonly out: readonly ChunkTable[];
 }
 
+/** Most ranks: a layout lists the tables of all. */
+const maxRanks = 2 ** 26;
+
 /** The layout of a program for a call. */
 export function layoutOf(program: Omit<Program, "code" | "starts">, shape: CallShape): Layout {
   const isFrame = hasFields(program, { ranks: "number", chunksPerBlock: "number" });
   assertArgument(isFrame, "layoutOf", "program", program, "a program, as buildProgram gives it");
   const { ranks, root, chunksPerBlock, collective } = program;
   assertCollective("layoutOf", collective);
+  assertInteger("layoutOf", "program.ranks", ranks, 1, maxRanks);
+  assertInteger("layoutOf", "program.root", root, none, ranks - 1);
+  assertInteger("layoutOf", "program.chunksPerBlock", chunksPerBlock, 0, maxChunks);
   assertShape(shape);
   const spec = specifications[collective];
   const everyRank = Array.from({ length: ranks }, (_, rank) => rank);

@@ -8,7 +8,7 @@
  * without a queue gives the same times.
  */
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
-import { assertAmount, assertArgument, hasFields } from "./arguments.ts";
+import { assertAmount, assertArgument, assertPositive, hasFields } from "./arguments.ts";
 import { runEvents } from "./engine/event-engine.ts";
 import { type MessageEvent, MessageLog } from "./engine/message-log.ts";
 import type { LinkModel, Timing } from "./engine/model.ts";
@@ -91,6 +91,8 @@ function within(field: keyof typeof linkBounds, value: number, subject: string):
 export function linkModel(link: Link, bytesPerElement: number): LinkModel {
   const isLink = hasFields(link, { latencyPs: "number", gigabytesPerSecond: "number" });
   assertArgument(isLink, "linkModel", "link", link, "a link, as linkOf gives it");
+  assertAmount("linkModel", "link.latencyPs", link.latencyPs);
+  assertPositive("linkModel", "link.gigabytesPerSecond", link.gigabytesPerSecond);
   assertAmount("linkModel", "bytesPerElement", bytesPerElement);
   const psPerElement = (bytesPerElement * 1000) / link.gigabytesPerSecond;
   return { latency: link.latencyPs, occupancy: (elements) => Math.ceil(elements * psPerElement) };

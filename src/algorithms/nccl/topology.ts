@@ -159,9 +159,18 @@ export function isRing(order: readonly number[]): boolean {
 
 /** Needs the topology of a machine. */
 export function assertTopology(subject: string, found: unknown): void {
-  const { ranks, channels } = Object(found) as Partial<Topology>;
-  const is = (ranks ?? 0) >= 1 && Array.isArray(channels);
+  const { ranks = 0, channels } = Object(found) as Partial<Topology>;
+  const is = ranks >= 1 && Array.isArray(channels);
   assertArgument(is, subject, "topology", found, "that of a machine, such as h200x8(8)");
+  for (const [at, channel] of (channels as readonly unknown[]).entries()) {
+    const { ring, tree } = Object(channel) as Partial<ChannelPaths>;
+    const paths = { ring: [ring].flat(), tree: [tree?.root, ...[tree?.children].flat(2)] };
+    for (const [name, path] of Object.entries(paths)) {
+      if (path.length === ranks && isRing(path as readonly number[])) continue;
+      const field = `topology.channels[${at}].${name}`;
+      throw invalid(subject, field, `[${path.join(", ")}]`, `every rank of 0..${ranks - 1} once`);
+    }
+  }
 }
 
 /**

@@ -21,7 +21,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertArgument, assertCollective, hasFields } from "../arguments.ts";
+import { assertArgument, assertCollective, assertInteger, hasFields } from "../arguments.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
@@ -297,10 +297,15 @@ export function planOf(planner: Planner, question: PlanQuestion): Plan {
   if (typeof planner?.of !== "function") {
     throw invalid("planOf", "planner", textOf(planner), "a planner, as plannersOf gives it");
   }
-  const collective: unknown = question?.collective;
+  const { collective, ranks, count } = question ?? ({} as PlanQuestion);
   const isKnown = typeof collective === "string" && Object.hasOwn(specifications, collective);
-  // Calls with a known one do not enter the checks.
-  if (!isKnown) assertCollective("planOf", collective);
+  const areCounts = Number.isSafeInteger(ranks) && Number.isSafeInteger(count);
+  // Right calls do not enter the checks.
+  if (!isKnown || !areCounts || ranks < 1 || count < 0) {
+    assertCollective("planOf", collective);
+    assertInteger("planOf", "ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
+    assertInteger("planOf", "count", count, 0, Number.MAX_SAFE_INTEGER);
+  }
   return planner.of(withRootOf(question));
 }
 

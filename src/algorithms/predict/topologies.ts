@@ -1,7 +1,7 @@
 /** The topologies of large machines: the links that pairs of ranks share. Pure descriptions. */
 
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertAmount, assertArgument, hasFields } from "../arguments.ts";
+import { assertAmount, assertArgument, assertPositive, hasFields } from "../arguments.ts";
 import type { Fabric } from "../engine/index.ts";
 
 /** A topology for a number of ranks. */
@@ -44,6 +44,8 @@ export function fabricOf(topology: Topology, cost: LinkCost, bytesPerElement: nu
     cost,
     "an object with gigabytesPerSecond and hopLatencyPs",
   );
+  assertPositive("fabricOf", "cost.gigabytesPerSecond", cost.gigabytesPerSecond);
+  assertAmount("fabricOf", "cost.hopLatencyPs", cost.hopLatencyPs);
   assertAmount("fabricOf", "bytesPerElement", bytesPerElement);
   const psPerElement = (bytesPerElement * 1000) / cost.gigabytesPerSecond;
   return {

@@ -183,6 +183,17 @@ describe.each(Object.entries(calls) as [string, readonly unknown[]][])("%s", (na
   });
 });
 
+const planner = entry.plannersOf({})(4);
+const machine = entry.h200x8(4);
+const [channel] = machine.channels as [entry.ChannelPaths];
+const ringless = {
+  ...machine,
+  channels: [{ ...channel, ring: [0, 1, 2, 4] }],
+};
+const treeless = {
+  ...machine,
+  channels: [{ ...channel, tree: { ...channel.tree, root: -1 } }],
+};
 const hypercube = { period: 4, symmetry: "hypercube" };
 const ragged = [[1], [2, 3]];
 
@@ -199,6 +210,27 @@ test.each([
   ["trafficOf", "represented", [source, layout, { ...hypercube, period: 0 }]],
   ["trafficOf", "represented", [source, layout, { ...hypercube, symmetry: "none" }]],
   ["scalarBits", "scalar", ["int32", 1.5]],
+  ["layoutOf", "program.ranks", [{ ...program, ranks: 2 ** 53 }, { count: 8 }]],
+  ["layoutOf", "program.root", [{ ...program, root: 4 }, { count: 8 }]],
+  ["layoutOf", "program.chunksPerBlock", [{ ...program, chunksPerBlock: -1 }, { count: 8 }]],
+  ["layoutOf", "program.chunksPerBlock", [{ ...program, chunksPerBlock: 0.5 }, { count: 8 }]],
+  ["linkModel", "link.latencyPs", [{ ...link, latencyPs: -1 }, 4]],
+  ["linkModel", "link.gigabytesPerSecond", [{ ...link, gigabytesPerSecond: 0 }, 4]],
+  [
+    "fabricOf",
+    "cost.gigabytesPerSecond",
+    [entry.torus([2, 2]), { gigabytesPerSecond: Number.NaN, hopLatencyPs: 1 }, 4],
+  ],
+  [
+    "fabricOf",
+    "cost.hopLatencyPs",
+    [entry.torus([2, 2]), { gigabytesPerSecond: 1, hopLatencyPs: -1 }, 4],
+  ],
+  ["planOf", "ranks", [planner, { ...call, ranks: 0.5 }]],
+  ["planOf", "count", [planner, { ...call, count: -1 }]],
+  ["ncclPlan", "topology.channels[0].ring", [{ ...request, topology: ringless }]],
+  ["graphFile", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
+  ["withRing", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["numberToBits", "x", ["float16", "1"]],
 ])("%s refuses a wrong value of %s", (name, field, given) => {
   expect(() => run(name, given)).toThrow(expect.objectContaining({ field, code: "ERR_COMM_ARG" }));
