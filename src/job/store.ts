@@ -40,6 +40,8 @@ export class Store {
   readonly #left = new Set<number>();
   /** Ends of processes in words, by rank. */
   readonly #ended = new Map<number, string>();
+  /** The peers of ranks that have asked to join, except those that were gone before the answer. */
+  readonly #asked = new Map<number, Peer>();
   #latest: Generation | undefined;
   #joinPhase: JoinPhase | undefined;
 
@@ -57,6 +59,7 @@ export class Store {
     const { generation, rank, size } = request;
     this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
     this.#joining.add(peer);
+    this.#asked.set(rank, peer);
     this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0, request.limitMs);
     this.#failWithoutEnded();
     return true;
@@ -117,6 +120,9 @@ export class Store {
     const place = this.#places.get(peer);
     this.#joining.delete(peer);
     this.#places.delete(peer);
+    for (const [rank, asking] of this.#asked) {
+      if (asking === peer && this.#joinPhase?.holder(rank) === peer) this.#asked.delete(rank);
+    }
     this.#joinPhase?.withdraw(peer);
     const initialRank = place?.generation.members[place.rank]?.initialRank;
     if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
@@ -140,11 +146,12 @@ export class Store {
     this.#joining.clear();
   }
 
-  /** Fails the first join phase where it waits for a process that has ended. */
+  /** Fails the first join phase where it waits for a process that has ended, unless its join has failed before. */
   #failWithoutEnded(): void {
     const joinPhase = this.#joinPhase;
     if (joinPhase === undefined || this.#latest !== undefined) return;
-    const ranks = joinPhase.missing.filter((rank) => this.#ended.has(rank));
+    const hasEnded = (rank: number): boolean => this.#ended.has(rank) && !this.#asked.has(rank);
+    const ranks = joinPhase.missing.filter(hasEnded);
     const [first] = ranks;
     if (first === undefined) return;
     const all = ranks.length > 1 ? `${ranksText(ranks)} ended before they joined; ` : "";

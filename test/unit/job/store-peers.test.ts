@@ -313,6 +313,33 @@ describe("a process of the launcher that ends", () => {
     expect(zero.replies).toMatchObject([failure]);
   });
 
+  test("after its join has failed fails no other join", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    const [zero, two] = [new Noting("rank 0"), new Noting("rank 2")];
+    join(store, zero, 0, 3);
+    store.ended(1, "exit status 0");
+    expect(zero.replies).toMatchObject([failure]);
+    store.gone(zero, "lost", "its connection ended");
+    store.ended(0, "exit status 0");
+    join(store, two, 2, 3);
+    expect(two.replies).toMatchObject([{ ...failure, joined: [2] }]);
+  });
+
+  test("after its deadline leaves the others theirs", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    const [zero, one] = [new Noting("rank 0"), new Noting("rank 1")];
+    join(store, zero, 0, 3);
+    vi.advanceTimersByTime(10);
+    join(store, one, 1, 3);
+    vi.advanceTimersByTime(990);
+    expect(zero.last).toMatchObject({ code: "timeout" });
+    store.gone(zero, "lost", "its connection ended");
+    store.ended(0, "exit status 1");
+    expect(one.replies).toEqual([]);
+    vi.advanceTimersByTime(10);
+    expect(one.last).toMatchObject({ code: "timeout", ranks: [2], joined: [0, 1] });
+  });
+
   test("after the job has formed fails no join, also of its next start", () => {
     const { store, peers } = joined(2);
     store.ended(1, "exit status 0");
