@@ -37,6 +37,8 @@ export class NcclCommunicator {
   readonly size: number;
   /** True where some members are in other processes. */
   readonly spansProcesses: boolean;
+  /** True in a job of several processes, also where all members are here. */
+  readonly #isInJob: boolean;
   readonly members: ReadonlyMap<number, LocalMember>;
   /** The devices of the members here, each with the stream of its calls. */
   readonly devices: readonly Device[];
@@ -61,8 +63,9 @@ export class NcclCommunicator {
   readonly #remoteErrorGrace = new RemoteErrorGrace();
 
   /** At least one member is here. */
-  constructor(info: CommInfo, members: readonly LocalMember[], nccl: NcclCalls) {
+  constructor(info: CommInfo, members: readonly LocalMember[], nccl: NcclCalls, isInJob = false) {
     this.info = info;
+    this.#isInJob = isInJob;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
     this.spansProcesses = this.members.size < this.size;
@@ -200,11 +203,12 @@ export class NcclCommunicator {
   }
 
   /**
-   * Ends it: releases graphs, windows and handles, with no work in flight. The wait for other processes is bounded: past the
-   * bound this process aborts, with a warning; when the signal fires, without one. False when either happened.
+   * Ends it: releases graphs, windows and handles, with no work in flight. In a job, NCCL frees it once `othersEnd` has settled.
+   * The wait for other processes is bounded: past the bound this process aborts, with a warning; when the signal fires, without
+   * one. False when either happened.
    */
   async end(cancelled: AbortSignal, othersEnd?: Promise<unknown>): Promise<boolean> {
-    if (!this.spansProcesses && othersEnd === undefined) {
+    if (!this.#isInJob) {
       await this.#endHere();
       return true;
     }
@@ -324,8 +328,7 @@ export class NcclCommunicator {
       return settlesWithin(abortMs, Promise.allSettled(ends));
     };
     // Past the bound NCCL may go on using the memory.
-    const isInJob = this.spansProcesses || this.counters !== undefined;
-    if (await (isInJob ? this.progress.hold.during(free) : free())) releaseMemory();
+    if (await (this.#isInJob ? this.progress.hold.during(free) : free())) releaseMemory();
   }
 
   /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */

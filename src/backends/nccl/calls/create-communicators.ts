@@ -51,7 +51,7 @@ export async function initOne(
   const size = info.ranks.length;
   const handle = await nccl.initRankInBackground(device.threadDevice, size, id, rank, config);
   forgetCurrentDevice();
-  return new NcclCommunicator(info, [{ rank, local, stream: local.main, handle }], nccl);
+  return new NcclCommunicator(info, [{ rank, local, stream: local.main, handle }], nccl, true);
 }
 
 /** NCCL's arguments for a member's part in a split. */
@@ -81,7 +81,7 @@ export async function splitInJob(
     if (own !== undefined) openStreams(streams, own, [local]);
     const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
     if (own === undefined) return [];
-    return [new NcclCommunicator(own, [memberOf(streams, key, local, made)], nccl)];
+    return [new NcclCommunicator(own, [memberOf(streams, key, local, made)], nccl, true)];
   } catch (error) {
     closeStreams(streams);
     throw error;

@@ -281,39 +281,48 @@ describe.each(works)("%s at a deadline", (_, make) => {
   });
 });
 
-test("work waits for the free of a communicator that was made behind the abort of its parent", async () => {
-  const gpus = cleanGpus();
-  const ranks = await joinAll(2, undefined, gpus);
-  const parents = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
-  const { calls } = gpus.nccl;
-  const { splitInBackground, abortInBackground } = calls;
-  let go = (): void => undefined;
-  const late = new Promise<void>((resolve) => {
-    go = resolve;
-  });
-  calls.splitInBackground = async (...args) => {
-    const made = await splitInBackground(...args);
-    await late;
-    return made;
-  };
-  const splits = parents.map((parent) => errorOf((parent as Communicator).split({ color: 0 })));
-  await turns(20);
-  for (const parent of parents) parent?.abort(new Error("enough of this"));
-  for (const error of splits) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
-  await turns(20);
-  const isHeld = (): boolean[] => ranks.map(({ session }) => session.holdsWork);
-  expect(isHeld()).toEqual([false, false]);
-  let free = (): void => undefined;
-  const freed = new Promise<void>((resolve) => {
-    free = resolve;
-  });
-  calls.abortInBackground = (handle) => freed.then(() => abortInBackground(handle));
-  go();
-  await turns(20);
-  expect(isHeld()).toEqual([true, true]);
-  free();
-  await closeAll(ranks);
-});
+test.each([
+  ["both ranks", () => 0],
+  ["one rank", ({ rank }: Communicator) => rank],
+])(
+  "work waits for the free of a communicator of %s that was made behind the abort of its parent",
+  async (_, colorOf) => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const parents = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+    const { calls } = gpus.nccl;
+    const { splitInBackground, abortInBackground } = calls;
+    let go = (): void => undefined;
+    const late = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    calls.splitInBackground = async (...args) => {
+      const made = await splitInBackground(...args);
+      await late;
+      return made;
+    };
+    const splits = parents.map((each) => {
+      const parent = each as Communicator;
+      return errorOf(parent.split({ color: colorOf(parent) }));
+    });
+    await turns(20);
+    for (const parent of parents) parent?.abort(new Error("enough of this"));
+    for (const error of splits) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await turns(20);
+    const isHeld = (): boolean[] => ranks.map(({ session }) => session.holdsWork);
+    expect(isHeld()).toEqual([false, false]);
+    let free = (): void => undefined;
+    const freed = new Promise<void>((resolve) => {
+      free = resolve;
+    });
+    calls.abortInBackground = (handle) => freed.then(() => abortInBackground(handle));
+    go();
+    await turns(20);
+    expect(isHeld()).toEqual([true, true]);
+    free();
+    await closeAll(ranks);
+  },
+);
 
 test("NCCL ends a communicator once all ranks have closed it", async () => {
   const gpus = cleanGpus();
