@@ -8,15 +8,19 @@ import { keepAlive, settlesWithin } from "../../../job/async.ts";
 
 /** The hold of one session. */
 export class SubmissionHold {
-  /** True while no work may be submitted. */
-  isOn = false;
   /** True while CUDA may block this thread. */
   isFreeing = false;
+  /** Frees that are under way, or about to begin. */
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
 
-  /** Resolves when no memory is being freed. */
+  /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
+  get isOn(): boolean {
+    return this.#frees > 0;
+  }
+
+  /** Resolves when work may be submitted. */
   get over(): Promise<void> {
     return this.#over;
   }
@@ -26,7 +30,6 @@ export class SubmissionHold {
    * was submitted before is recorded in the streams.
    */
   async during<T>(free: () => Promise<T>): Promise<T> {
-    this.isOn = true;
     if (this.#frees++ === 0) {
       this.#over = new Promise((resolve) => {
         this.#end = resolve;
@@ -37,9 +40,10 @@ export class SubmissionHold {
       this.isFreeing = true;
       return await free();
     } finally {
-      this.isOn = --this.#frees > 0;
-      this.isFreeing &&= this.isOn;
-      if (!this.isOn) this.#end();
+      if (--this.#frees === 0) {
+        this.isFreeing = false;
+        this.#end();
+      }
     }
   }
 
