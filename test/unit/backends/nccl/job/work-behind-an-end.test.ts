@@ -12,7 +12,7 @@ quickTime();
 
 const frees = ["destroyInBackground", "abortInBackground"] as const;
 
-/** Two ranks with a child that NCCL frees on the ranks `stuck`, from `begin` until `free` is called. */
+/** Two ranks with a child: `begin` ends it, and NCCL frees it on the ranks `stuck` once `free` is called. */
 async function withChild(
   which: (typeof frees)[number],
   before?: (ranks: readonly Joined[]) => unknown,
@@ -39,6 +39,7 @@ async function withChild(
     }
     await turns(20);
   };
+  /** The number of calls that NCCL and CUDA have got. */
   const submitted = (): number =>
     ["allReduce", "send", "alltoAll", "graphLaunch"].reduce(
       (sum, name) => sum + gpus.machine.count(name),
@@ -66,7 +67,7 @@ test("a split begins once NCCL has freed the communicators that were closed befo
   await closeAll(ranks);
 });
 
-/** Calls by what they are, each of a rank and its buffers. */
+/** Calls of a rank, by name. */
 const works: readonly [
   string,
   (
@@ -107,6 +108,67 @@ test.each(
   free();
   await next;
   expect(submitted()).toBe(before + 2);
+  await closeAll(ranks);
+});
+
+test("calls and messages that wait are submitted in the order in which they were made", async () => {
+  const run = async ({ comm }: Joined): Promise<number[]> => {
+    const [a, b] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+    const [peer, self] = [1 - comm.rank, comm.rank];
+    a.fill(comm.rank + 1);
+    for (let time = 0; time < 3; time++) {
+      void comm.allReduce({ send: a, op: "sum" });
+      void comm.sendRecv({ send: a, to: peer, recv: b, from: peer });
+      void comm.allReduce({ send: b, op: "sum" });
+      void comm.sendRecv({ send: b, to: self, recv: a, from: self });
+    }
+    await comm.barrier();
+    return [...(await a.toHost())];
+  };
+  const { ranks, free } = await whileFreed("abortInBackground", (all) => onAll(all, run));
+  const next = onAll(ranks, run);
+  await turns(20);
+  free();
+  // 3, doubled by each allReduce behind the first one.
+  expect(await next).toEqual([[96], [96]]);
+  await closeAll(ranks);
+});
+
+test("rebuild ends calls that wait, and its world takes calls", async () => {
+  const { ranks, free } = await whileFreed("destroyInBackground");
+  const errors = ranks.map(({ comm }) => errorOf(comm.barrier()));
+  await turns(20);
+  const rebuilding = onAll(ranks, ({ comm }) => comm.rebuild());
+  await turns(20);
+  free();
+  for (const error of errors) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  const worlds = await rebuilding;
+  await Promise.all(worlds.map((world) => world.barrier()));
+  await Promise.all(worlds.map((world) => world.close()));
+});
+
+test("close of the world waits for calls that wait", async () => {
+  const { ranks, free } = await whileFreed("destroyInBackground");
+  const calls = onAll(ranks, ({ comm }) => comm.barrier());
+  const closing = closeAll(ranks);
+  await turns(20);
+  free();
+  await calls;
+  await closing;
+});
+
+test("the abort of another communicator ends its calls that wait", async () => {
+  let others: readonly (Communicator | undefined)[] = [];
+  const { ranks, free } = await whileFreed("destroyInBackground", async (all) => {
+    others = await onAll(all, ({ comm }) => comm.split({ color: 0 }));
+  });
+  const errors = others.map((other) => errorOf((other as Communicator).barrier()));
+  await turns(20);
+  others[0]?.abort(new Error("enough of this"));
+  for (const error of errors) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  const next = onAll(ranks, ({ comm }) => comm.barrier());
+  free();
+  await next;
   await closeAll(ranks);
 });
 
@@ -187,27 +249,24 @@ test("a call behind its first connection waits as well", async () => {
   await closeAll(ranks);
 });
 
-describe("a message of a rank to itself that waits", () => {
-  const message = (comm: Communicator, options: CallOptions): PromiseLike<unknown> => {
-    const [send, recv] = [comm.alloc("float32", 4), comm.alloc("float32", 4)];
-    return comm.sendRecv({ send, to: comm.rank, recv, from: comm.rank, ...options });
-  };
-
-  test("ends with its signal, its deadline and its communicator", async () => {
-    for (const how of ["signal", "deadline", "abort"]) {
-      const { ranks, free } = await whileFreed("destroyInBackground");
-      const stop = new AbortController();
-      const options = how === "deadline" ? { timeoutMs: 100 } : { signal: stop.signal };
-      const errors = ranks.map(({ comm }) => errorOf(message(comm, options)));
-      await turns(20);
-      if (how === "signal") stop.abort();
-      if (how === "abort") for (const { comm } of ranks) comm.abort(new Error("enough of this"));
-      const code = how === "deadline" ? "ERR_COMM_TIMEOUT" : "ERR_COMM_ABORTED";
-      for (const error of errors) expect(await error, how).toMatchObject({ code });
-      free();
-      await closeAll(ranks);
-    }
-  });
+test("a message of a rank to itself that waits ends with its signal, its deadline and its communicator", async () => {
+  for (const how of ["signal", "deadline", "abort"]) {
+    const { ranks, free } = await whileFreed("destroyInBackground");
+    const stop = new AbortController();
+    const options = how === "deadline" ? { timeoutMs: 100 } : { signal: stop.signal };
+    const errors = ranks.map(({ comm }) => {
+      const [send, recv] = [comm.alloc("float32", 4), comm.alloc("float32", 4)];
+      const { rank } = comm;
+      return errorOf(comm.sendRecv({ send, to: rank, recv, from: rank, ...options }));
+    });
+    await turns(20);
+    if (how === "signal") stop.abort();
+    if (how === "abort") for (const { comm } of ranks) comm.abort(new Error("enough of this"));
+    const code = how === "deadline" ? "ERR_COMM_TIMEOUT" : "ERR_COMM_ABORTED";
+    for (const error of errors) expect(await error, how).toMatchObject({ code });
+    free();
+    await closeAll(ranks);
+  }
 });
 
 const worksAlone: typeof works = [
