@@ -189,7 +189,7 @@ export interface JobSession extends Session {
    * peers submit it too. `undefined` for work that cannot block.
    */
   barrier(work: Work): PeerBarrier | undefined;
-  /** True while all work has to wait in `barrier`, also work that was made before. */
+  /** True while all work has to wait in `barrier`, also repeated calls. */
   readonly holdsWork: boolean;
   readonly peers: PeerProcesses;
   /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */

@@ -204,7 +204,7 @@ export abstract class CommState {
   /** Tracks a call that the session executes, and dispatches the next ones once it is done. */
   abstract track(served: Promise<void>): void;
 
-  /** True while the session takes no work, also none that was made before. */
+  /** True while the session takes no work, not even repeated calls. */
   get holdsWork(): boolean {
     return this.job?.holdsWork === true;
   }

@@ -63,7 +63,7 @@ export class NcclJobSession extends NcclSession implements JobSession {
       : callBarrier(firstConnections, comm, work);
   }
 
-  /** Work that follows work, such as a call behind the exchange of its counts, is not submitted while a communicator is freed. */
+  /** Settles while no communicator is being freed: what follows, such as the call of exchanged counts, is submitted then. */
   override async execute(work: Work): Promise<void> {
     const comm = this.openCommunicator(work.comm);
     await super.execute(work);
