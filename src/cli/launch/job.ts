@@ -127,7 +127,7 @@ interface Watch {
   status(): number | undefined;
   /**
    * Ends the watch after the job: later signals apply to this process. The listeners stay after the job's end, because removing
-   * them could lose a signal in transit. They then perform the signal's default action.
+   * them could lose a signal in transit. They then perform the signal's default action, and none for a signal of the program's own.
    */
   over(): void;
 }
@@ -145,13 +145,13 @@ function watchForStop(
   let status: number | undefined;
   let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
+    if (userSignals.includes(signal)) {
+      job.signal(signal);
+      return;
+    }
     if (isOver) {
       for (const each of forwardedSignals) process.removeListener(each, onSignal);
       if (watchedJobs === 0) process.kill(process.pid, signal);
-      return;
-    }
-    if (userSignals.includes(signal)) {
-      job.signal(signal);
       return;
     }
     reason ??= `${signal} was handed on`;

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { runJob } from "../../../src/cli/launch/job.ts";
 import { JobProcesses } from "../../../src/cli/launch/processes.ts";
 import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
@@ -37,6 +37,14 @@ describe.skipIf(posixReason !== "")(`a signal${posixReason}`, () => {
     expect(await job("first", "process.disconnect();")).toBe(0);
     const second = job("second", tidy, () => process.kill(process.pid, "SIGHUP"));
     expect(await second).toBe(7);
+  });
+
+  test("of the program's own does not end the launcher after the job", async () => {
+    expect(await job("over", "process.disconnect();")).toBe(0);
+    const raised = vi.spyOn(process, "kill").mockReturnValue(true);
+    onTestFinished(() => raised.mockRestore());
+    for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.emit(signal, signal);
+    expect(raised).not.toHaveBeenCalled();
   });
 });
 
