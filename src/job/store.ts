@@ -146,12 +146,18 @@ export class Store {
     this.#joining.clear();
   }
 
-  /** Fails the first join phase where it waits for a process that has ended, unless its join has failed before. */
+  /**
+   * Fails the first join phase where it waits for a process that has ended. A rank whose own join has failed before is blamed
+   * once no other is missing: until then it would hide the rank that it waited for.
+   */
   #failWithoutEnded(): void {
     const joinPhase = this.#joinPhase;
     if (joinPhase === undefined || this.#latest !== undefined) return;
-    const hasEnded = (rank: number): boolean => this.#ended.has(rank) && !this.#asked.has(rank);
-    const ranks = joinPhase.missing.filter(hasEnded);
+    const { missing } = joinPhase;
+    const ended = missing.filter((rank) => this.#ended.has(rank));
+    const unasked = ended.filter((rank) => !this.#asked.has(rank));
+    const isLast = unasked.length === 0 && ended.length === missing.length;
+    const ranks = isLast ? ended : unasked;
     const [first] = ranks;
     if (first === undefined) return;
     const all = ranks.length > 1 ? `${ranksText(ranks)} ended before they joined; ` : "";
@@ -439,8 +445,12 @@ export class JoinPhase {
   }
 
   #timeout(limitMs: number): Failure {
-    const joined = [...this.#barrier.arrived, ...this.#expired].sort((a, b) => a - b);
-    const missing = this.missing.filter((rank) => !this.#expired.has(rank));
+    const absent = this.missing.filter((rank) => !this.#expired.has(rank));
+    // Where no rank is absent, the wait was for those whose deadline has passed.
+    const [joined, missing] =
+      absent.length > 0
+        ? [[...this.arrived, ...this.#expired].sort((a, b) => a - b), absent]
+        : [this.arrived, this.missing];
     const verb = this.purpose.kind === "join" ? "joined" : "rejoined";
     const all = joined.length + missing.length;
     return {

@@ -270,6 +270,26 @@ test("a wait in a generation that others leave fails with the ranks that continu
   expect(vi.getTimerCount()).toBe(0);
 });
 
+test("a rank past its deadline is named by the others once it is the only one that is missing", () => {
+  const store = new Store({ jobId, size: 3, hosted: false });
+  const [zero, one, two] = ["0", "1", "2"].map((each) => new Noting(each)) as [
+    Noting,
+    Noting,
+    Noting,
+  ];
+  join(store, one, 1, 3);
+  vi.advanceTimersByTime(10);
+  join(store, zero, 0, 3);
+  vi.advanceTimersByTime(990);
+  expect(one.last).toMatchObject({ code: "timeout", ranks: [2], joined: [0, 1] });
+  join(store, two, 2, 3);
+  vi.advanceTimersByTime(10);
+  expect(zero.last).toMatchObject({
+    ...{ code: "timeout", ranks: [1], joined: [0, 2] },
+    headline: "2 of 3 joined within 1000 ms, missing rank 1",
+  });
+});
+
 describe("the end of the store", () => {
   test("fails all its waits", () => {
     const { store, peers } = joined(2);
@@ -338,6 +358,28 @@ describe("a process of the launcher that ends", () => {
     expect(one.replies).toEqual([]);
     vi.advanceTimersByTime(10);
     expect(one.last).toMatchObject({ code: "timeout", ranks: [2], joined: [0, 1] });
+  });
+
+  test("after its join has failed fails the others once all the other ranks have come", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    const [zero, one, two] = [0, 1, 2].map((rank) => new Noting(`rank ${rank}`)) as [
+      Noting,
+      Noting,
+      Noting,
+    ];
+    join(store, one, 1, 3);
+    vi.advanceTimersByTime(10);
+    join(store, zero, 0, 3);
+    vi.advanceTimersByTime(990);
+    expect(one.last).toMatchObject({ code: "timeout" });
+    store.gone(one, "lost", "its connection ended");
+    store.ended(1, "exit status 0");
+    expect(zero.replies).toEqual([]);
+    join(store, two, 2, 3);
+    expect([zero.last, two.last]).toMatchObject([
+      { ...failure, joined: [0, 2] },
+      { ...failure, joined: [0, 2] },
+    ]);
   });
 
   test("after the job has formed fails no join, also of its next start", () => {
