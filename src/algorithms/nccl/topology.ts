@@ -153,9 +153,16 @@ export function ringAt(ring: readonly number[], i: number): number {
 
 /** True for all numbers from 0 on, each once, in any order. */
 export function isRing(order: readonly number[]): boolean {
-  const sorted = [...order].sort((a, b) => a - b);
-  return order.length > 0 && sorted.every((rank, i) => rank === i);
+  const seen = new Uint8Array(order.length);
+  for (const rank of order) {
+    if (typeof rank !== "number" || seen[rank] !== 0) return false;
+    seen[rank] = 1;
+  }
+  return order.length > 0;
 }
+
+/** The number of ranks on rings and trees that were checked: plans share topologies, and channels share their paths. */
+const ranksOn = new WeakMap<object, number>();
 
 /** Needs the topology of a machine. */
 export function assertTopology(subject: string, found: unknown): void {
@@ -164,11 +171,16 @@ export function assertTopology(subject: string, found: unknown): void {
   assertArgument(is, subject, "topology", found, "that of a machine, such as h200x8(8)");
   for (const [at, channel] of (channels as readonly unknown[]).entries()) {
     const { ring, tree } = Object(channel) as Partial<ChannelPaths>;
-    const paths = { ring: [ring].flat(), tree: [tree?.root, ...[tree?.children].flat(2)] };
-    for (const [name, path] of Object.entries(paths)) {
-      if (path.length === ranks && isRing(path as readonly number[])) continue;
+    for (const [name, path] of [["ring", ring] as const, ["tree", tree] as const]) {
+      if (path !== undefined && ranksOn.get(path) === ranks) continue;
+      const order = name === "ring" ? [path].flat() : [tree?.root, ...[tree?.children].flat(2)];
+      const isWhole = order.length === ranks && isRing(order as readonly number[]);
+      if (isWhole && typeof path === "object") {
+        ranksOn.set(path, ranks);
+        continue;
+      }
       const field = `topology.channels[${at}].${name}`;
-      throw invalid(subject, field, `[${path.join(", ")}]`, `every rank of 0..${ranks - 1} once`);
+      throw invalid(subject, field, `[${order.join(", ")}]`, `every rank of 0..${ranks - 1} once`);
     }
   }
 }
