@@ -7,11 +7,17 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type Figure, report } from "./support/report.ts";
 
-type Server = typeof import("../src/job/server.ts");
+/** The modules of the job layer that are measured. */
+interface Modules {
+  readonly server: typeof import("../src/job/server.ts");
+  readonly "tcp-rendezvous": typeof import("../src/job/tcp-rendezvous.ts");
+}
 
-// The rendezvous is no entry of the package, so the built files are named.
-const built = new URL("../dist/job/", import.meta.url).href;
-const { StoreServer } = (await import(`${built}server.js`)) as Server;
+/** The built file of a module: the job layer is no entry of the package. */
+const built = (name: keyof Modules): string =>
+  new URL(`../dist/job/${name}.js`, import.meta.url).href;
+
+const { StoreServer } = (await import(built("server"))) as Modules["server"];
 
 const rounds = 2_000;
 const id = 128;
@@ -19,7 +25,7 @@ const value = 4_096;
 
 /** The program of every rank; rank 0 prints the times of each round in nanoseconds, a line of JSON each. */
 const program = `
-  const { tcpRendezvous } = await import("${built}tcp.js");
+  const { tcpRendezvous } = await import("${built("tcp-rendezvous")}");
   const [port, size, rank] = process.argv.slice(-3).map(Number);
   const there = tcpRendezvous({ port, secret: process.env.TWINCCL_SECRET, host: "other" });
   const member = await there.join({ jobId: "bench", rank, size });
@@ -58,7 +64,10 @@ async function measure(size: number): Promise<Figure[]> {
     child.stdout.on("data", (chunk) => {
       out += chunk;
     });
-    return once(child, "close").then(() => out);
+    return once(child, "close").then(([status]) => {
+      if (status !== 0) throw new Error(`rank ${rank} of ${size} ended with status ${status}`);
+      return out;
+    });
   });
   const [first = ""] = await Promise.all(ranks);
   await server.close();
