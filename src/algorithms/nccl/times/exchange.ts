@@ -43,6 +43,12 @@ interface Part {
   readonly isRecvAligned: boolean;
 }
 
+/** The parts that a rank sends and receives on one channel. */
+interface ChannelParts {
+  readonly sent: Part[];
+  readonly received: Part[];
+}
+
 /**
  * The facts of messages in one group: row i of `traffic` holds the bytes that rank i sends to each rank. `undefined` for no
  * messages. Blocks lie one after another in their buffers; with `sameBlock` a rank sends one block to all.
@@ -50,8 +56,7 @@ interface Part {
 export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall | undefined {
   const ranks = traffic.length;
   const bytesOf = (from: number, to: number): number => traffic[from]?.[to] ?? 0;
-  const sends = channelsOf(ranks);
-  const recvs = channelsOf(ranks);
+  const used: ChannelParts[] = [];
   const offsets = offsetsOf(ranks, bytesOf);
   const mutual = mutualRanks(ranks, bytesOf);
   const messages = new Array<number>(ranks).fill(0);
@@ -76,22 +81,24 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
       if (!part.isLow && !part.isOwn) hasSimple = true;
       for (let i = 0; i < parts; i++) {
         const channel = (firstChannel(round) + i) % exchangeChannels;
-        sends[from]?.[channel]?.push(part);
-        if (!part.isOwn) recvs[to]?.[channel]?.push(part);
+        partsOn(used, from, channel).sent.push(part);
+        if (!part.isOwn) partsOn(used, to, channel).received.push(part);
       }
     }
   });
   const allMessages = messages.reduce((sum, each) => sum + each, 0);
   if (allMessages === 0) return undefined;
-  const used = sends.map((channels) => channels.filter((parts) => parts.length > 0).length);
+  const sending = new Array<number>(ranks).fill(0);
+  const loads: ChannelLoad[] = [];
+  used.forEach(({ sent, received }, at) => {
+    const rank = Math.floor(at / exchangeChannels);
+    if (sent.length > 0) sending[rank] = (sending[rank] as number) + 1;
+    loads.push(loadOf(sent, received));
+  });
   return {
     ...{ kind: "exchange", ranks, messages: Math.max(...messages), allMessages, partBytes },
-    ...{ hasSimple, isMutual: mutual.size > 0, channels: Math.max(...used) },
-    loads: largestLoads(
-      sends.flatMap((channels, rank) =>
-        channels.map((sent, channel) => loadOf(sent, recvs[rank]?.[channel] ?? [])),
-      ),
-    ),
+    ...{ hasSimple, isMutual: mutual.size > 0, channels: Math.max(...sending) },
+    loads: largestLoads(loads),
     ...portsOf(ranks, bytesOf),
   };
 }
@@ -139,11 +146,11 @@ function mutualRanks(
   return left;
 }
 
-/** The lists of parts by rank and channel. */
-function channelsOf(ranks: number): Part[][][] {
-  return Array.from({ length: ranks }, () =>
-    Array.from({ length: exchangeChannels }, (): Part[] => []),
-  );
+/** The parts on a channel of a rank, in a sparse list of those in use by rank and channel. */
+function partsOn(used: ChannelParts[], rank: number, channel: number): ChannelParts {
+  const at = rank * exchangeChannels + channel;
+  used[at] ??= { sent: [], received: [] };
+  return used[at];
 }
 
 /** Distances to the peers of the rounds: those of NCCL's schedule, which go round a power of two. */
