@@ -69,8 +69,8 @@ export interface SimOptions {
    */
   readonly link?: LinkOptions | undefined;
   /**
-   * Moves the data. By default one `wasm()`, shared by all such worlds. It needs WebAssembly with SIMD, and address space for
-   * its memory (about 10 GiB); otherwise `cpu()` is used. Results do not depend on it.
+   * Moves the data. By default one `wasm()`, shared by all such worlds. It needs WebAssembly with SIMD, which a page's policy
+   * must allow, and address space for its memory (about 10 GiB); otherwise `cpu()` is used. Results do not depend on it.
    */
   readonly executor?: Executor | undefined;
   /** Collects every event. */

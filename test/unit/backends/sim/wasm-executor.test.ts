@@ -1,5 +1,6 @@
 /** The wasm executor beside its bits: where buffers live, growing, sharing, threads that end. */
 import { spawnSync } from "node:child_process";
+import { createContext, runInContext } from "node:vm";
 import { createWorld, type DeviceBuffer, type World } from "twinccl";
 import { HostMemory, sim, wasm } from "twinccl/sim";
 import { describe, expect, test, vi } from "vitest";
@@ -111,6 +112,22 @@ test("sim() takes the executor by default", async () => {
   expect(memory).toBeInstanceOf(WasmMemory);
   expect(memory).not.toBeInstanceOf(HostMemory);
   await world.close();
+});
+
+test("where the runtime refuses to compile, sim() takes cpu(), and wasm() by name is unavailable", async () => {
+  const page = createContext({}, { codeGeneration: { wasm: false } });
+  vi.stubGlobal("WebAssembly", runInContext("WebAssembly", page));
+  vi.resetModules();
+  const [library, simulation] = await Promise.all([import("twinccl"), import("twinccl/sim")]);
+  vi.unstubAllGlobals();
+  const open = (executor?: ReturnType<typeof wasm>) =>
+    library.createWorld({ backend: simulation.sim({ executor }), size: 2 });
+  expect((await sumOfOnes(await open(), 10)).sum).toBe(2);
+  await expect(open(simulation.wasm())).rejects.toMatchObject({
+    code: "ERR_COMM_BACKEND",
+    message: expect.stringMatching(/^sim: executor wasm: .*not compile/),
+    hint: expect.stringContaining("cpu()"),
+  });
 });
 
 test("worker threads do a part of large calls", async () => {

@@ -33,10 +33,25 @@ export function canShare(): boolean {
   return typeof SharedArrayBuffer === "function" && crossOriginIsolated !== false;
 }
 
-/** Compiles the module asynchronously; browsers refuse to compile large ones synchronously. */
+/**
+ * Compiles the module asynchronously; browsers refuse to compile large ones synchronously.
+ *
+ * @throws BackendUnavailableError where the runtime compiles no code, as in a page with a policy against it.
+ */
 export async function compile(shared: boolean): Promise<void> {
   if (modules.has(shared)) return;
-  modules.set(shared, await runtime().compile(binary(shared)));
+  const webAssembly = runtime();
+  try {
+    modules.set(shared, await webAssembly.compile(binary(shared)));
+  } catch (cause) {
+    throw new BackendUnavailableError(
+      {
+        headline: "sim: executor wasm: the runtime does not compile WebAssembly here",
+        hint: "take cpu(), or allow 'wasm-unsafe-eval' in the Content-Security-Policy of the page (script-src)",
+      },
+      { cause },
+    );
+  }
 }
 
 /** The module for shared memory or for memory of one thread. */

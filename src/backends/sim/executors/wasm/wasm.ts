@@ -44,10 +44,10 @@ const maxThreads = 256;
  * the collector, which is triggered at once. A buffer still held by the program keeps it. Each memory reserves some 10 GiB of
  * addresses, so let worlds share an executor.
  *
- * Opening a world throws `BackendUnavailableError` where no addresses are left. A call fails with it on every rank if a thread
- * fails, and its outputs then hold no result. Later calls run on one thread until all worlds of the executor are closed. A call
- * fails with `UnsupportedError` if the memory is full and the call needs more than the reserve. Folds of thousands of ranks
- * may.
+ * Opening a world throws `BackendUnavailableError` where no addresses are left, or the runtime refuses to compile. A call fails
+ * with it on every rank if a thread fails, and its outputs then hold no result. Later calls run on one thread until all worlds of
+ * the executor are closed. A call fails with `UnsupportedError` if the memory is full and the call needs more than the reserve.
+ * Folds of thousands of ranks may.
  *
  * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
  * @example
