@@ -190,8 +190,8 @@ export interface ProgramHead {
   readonly ranks: number;
   readonly root: number;
   readonly chunksPerBlock: number;
-  readonly channels?: number;
-  readonly scratchChunks?: number;
+  readonly channels?: number | undefined;
+  readonly scratchChunks?: number | undefined;
 }
 
 /** Collects the lanes of all ranks and packs them. */
@@ -274,7 +274,8 @@ export class ProgramBuilder {
 
   /** The description of the program. */
   get frame(): Omit<Program, "code" | "starts"> {
-    return { channels: 1, scratchChunks: 0, ...this.#head };
+    const { channels = 1, scratchChunks = 0 } = this.#head;
+    return { ...this.#head, channels, scratchChunks };
   }
 
   /** Writes one lane and returns its steps, packed as in `Program.code`: for programs too large for memory. */

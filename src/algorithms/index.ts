@@ -108,6 +108,7 @@ export {
 } from "./layout.ts";
 export { isTooLarge } from "./limits.ts";
 export {
+  type AskedMode,
   type CallChoice,
   type CallMemory,
   type CallMode,

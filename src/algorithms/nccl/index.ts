@@ -51,6 +51,7 @@ export {
 } from "./rules.ts";
 export { undefinedReason } from "./symmetric.ts";
 export {
+  type AskedMode,
   type CallChoice,
   type CallMemory,
   type CallMode,

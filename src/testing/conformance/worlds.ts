@@ -16,11 +16,11 @@ import {
 } from "./ranks.ts";
 
 /** The backend under test, and claims about it. */
-export interface ConformanceOptions extends Partial<ConformanceClaims> {
+export interface ConformanceOptions extends Omit<ConformanceClaims, "sizes"> {
   /** Makes the backend; called for every world. */
   readonly backend: () => Backend;
-  /** The capabilities it must declare. */
-  readonly capabilities: Capabilities;
+  /** Numbers of ranks that can be opened; 1, 2, 3 and 8 when left out. */
+  readonly sizes?: readonly number[] | undefined;
   /** Has an open world used, so that it can be kept; one is opened and closed for every use when left out. */
   readonly use?: UseWorld | undefined;
 }

@@ -16,7 +16,14 @@ export {
   type Residual,
   residualsOf,
 } from "./fit.ts";
-export { type CallMemory, type CallMode, callUs, messageTimes, modeText } from "./model.ts";
+export {
+  type AskedMode,
+  type CallMemory,
+  type CallMode,
+  callUs,
+  messageTimes,
+  modeText,
+} from "./model.ts";
 export type {
   ChunkTreeNumbers,
   LineTreeNumbers,

@@ -34,6 +34,9 @@ export interface CallMode {
   readonly program?: "native" | undefined;
 }
 
+/** The asked fields of a way of calling. */
+export type AskedMode = { readonly [Field in keyof CallMode]?: CallMode[Field] | undefined };
+
 /** The values of a way of calling, by field. */
 export const modeValues = {
   launch: ["eager", "graph"],
@@ -47,10 +50,7 @@ export const modeValues = {
  *
  * @throws InvalidArgumentError with the field of an unknown value.
  */
-export function modeOf(
-  usual: Partial<CallMode>,
-  asked: Partial<CallMode> | null | undefined,
-): CallMode {
+export function modeOf(usual: AskedMode, asked: AskedMode | null | undefined): CallMode {
   const launch = asked?.launch ?? usual.launch;
   const memory = asked?.memory ?? usual.memory;
   const processes = asked?.processes ?? usual.processes;

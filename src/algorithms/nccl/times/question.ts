@@ -11,7 +11,7 @@ import { ncclPlan } from "../request.ts";
 import { type NcclCollective, ncclCollectives } from "../rules.ts";
 import { packBytes, type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";
-import { type CallMode, callUs, modeOf, modeText } from "./model.ts";
+import { type AskedMode, type CallMode, callUs, modeOf, modeText } from "./model.ts";
 import type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
 
 /** Calls that are sends and receives in one group; `sendRecv` is one message to the next rank. */
@@ -40,7 +40,7 @@ export interface TimedQuestion {
   readonly counts?: readonly (readonly number[])[] | undefined;
   readonly forced?: Forced | undefined;
   /** As in the profile where a field is left out. */
-  readonly mode?: Partial<CallMode> | undefined;
+  readonly mode?: AskedMode | undefined;
 }
 
 /** NCCL's choice for a call: algorithm and protocol, such as `Ring LL`; a symmetric kernel; `messages`. */
