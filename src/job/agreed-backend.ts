@@ -1,9 +1,11 @@
 /**
  * The ranks of a job agree on a backend before any of them begins with it: all of them open it, or none does.
  *
- * Each rank gives the name of its backend and, where its host lacks what the backend needs, the reason. All ranks compare the
- * same values, and come to the same result. So a choice among backends goes on to the next one on all ranks.
+ * Each rank gives the name of its backend, the options that all ranks pass alike and, where its host lacks what the backend needs,
+ * the reason. All ranks compare the same values, and come to the same result. So a choice among backends goes on to the next one
+ * on all ranks.
  */
+import { createHash } from "node:crypto";
 import type { JoinRequest } from "../api/backend-entry.ts";
 import { firstLine, rankRows, ranksText, sharedRows } from "../api/error-text.ts";
 import { BackendUnavailableError, type CommError, InvalidArgumentError } from "../api/errors.ts";
@@ -14,21 +16,52 @@ import type { Membership } from "./rendezvous.ts";
 /** Most characters of the reason of a rank for the others; longer ones are cut. */
 const longestReason = 200;
 
+/** Most characters of the text of an option for the other ranks. */
+const longestOption = 200;
+
+const option = optional(line(4 * longestOption));
+
 /** The backend of a rank, for the other ranks. */
 const choices = {
-  choice: { backend: line(limits.keyBytes), missing: optional(line(4 * longestReason)) },
+  choice: {
+    ...{ backend: line(limits.keyBytes), missing: optional(line(4 * longestReason)) },
+    ...{ compareCalls: option, plans: option },
+  },
 };
 
 type Choice = MessageOf<typeof choices>;
+
+/** Options that all ranks of a job pass alike, as texts. */
+export interface AgreedOptions {
+  /** Ranks that compare calls at different times wait for each other. */
+  readonly compareCalls?: string | undefined;
+  /** The options that decide plans: ranks with different programs of a call wait for each other, or get wrong contents. */
+  readonly plans?: string | undefined;
+}
+
+const agreedNames = ["compareCalls", "plans"] as const;
+
+/** The text of an option, the same for equal values: fields in the order of their names. The rest of a long text is a hash of it. */
+export function optionText(value: unknown): string {
+  const text = JSON.stringify(value, inOrder) ?? "";
+  if (text.length <= longestOption) return text;
+  const hash = createHash("sha256").update(text).digest("hex");
+  return `${text.slice(0, longestOption - hash.length - 1)}…${hash}`;
+}
+
+function inOrder(_name: string, value: unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
 
 /** The part of a membership that an agreement uses. */
 type Ranks = Pick<Membership, "jobId" | "rank" | "size" | "exchange">;
 
 /**
- * Waits for the choices of all ranks. Returns when all have the same backend, and each has what it needs.
+ * Waits for the choices of all ranks. Returns when all have the same backend with the same options, and each has what it needs.
  *
  * @param missing The reason why this rank cannot take the backend, as an error.
- * @throws InvalidArgumentError, on every rank, where ranks name different backends. BackendUnavailableError, on every rank, where
+ * @throws InvalidArgumentError, on every rank, where ranks name different backends or options. BackendUnavailableError, on every rank, where
  *   one of them cannot take it: `missing` on a rank that has it, elsewhere the first reason with its ranks.
  */
 export async function agreeOnBackend(
@@ -36,14 +69,18 @@ export async function agreeOnBackend(
   backend: string,
   missing: BackendUnavailableError | undefined,
   { timeoutMs, signal }: Pick<JoinRequest, "timeoutMs" | "signal">,
+  { compareCalls, plans }: AgreedOptions = {},
 ): Promise<void> {
   const reason = missing && firstLine(missing).slice(0, longestReason);
-  const own = encode(choices, { kind: "choice", backend, missing: reason });
+  const own = encode(choices, { kind: "choice", backend, missing: reason, compareCalls, plans });
   const found = await ranks.exchange("backend", own, { timeoutMs, signal });
   const all = found.map(choiceOf);
   if (all.some((each) => each.backend !== backend)) throw differentError(all, ranks);
   if (missing !== undefined) throw missing;
   if (all.some((each) => each.missing !== undefined)) throw unavailableError(all, ranks);
+  for (const name of agreedNames) {
+    if (all.some((each) => each[name] !== all[0]?.[name])) throw optionError(name, all, ranks);
+  }
 }
 
 /** The choice of a rank; a rank that gives anything else has no backend of these. */
@@ -51,7 +88,12 @@ function choiceOf(value: Uint8Array): Choice {
   try {
     return decode(choices, value);
   } catch {
-    return { kind: "choice", backend: "none in a form of this version", missing: undefined };
+    const backend = "none in a form of this version";
+    return {
+      kind: "choice",
+      backend,
+      ...{ missing: undefined, compareCalls: undefined, plans: undefined },
+    };
   }
 }
 
@@ -64,6 +106,23 @@ function differentError(all: readonly Choice[], { jobId, rank, size }: Ranks): C
       hint: "pass the same backend on every rank, or the same firstAvailable(...)",
     },
     { rank, size, comm: jobId, field: "backend" },
+  );
+}
+
+function optionError(
+  name: keyof AgreedOptions,
+  all: readonly Choice[],
+  { jobId, rank, size }: Ranks,
+): CommError {
+  const rows = all.map((each, from) => ({ rank: from, cells: [each[name] ?? "left out"] }));
+  const backend = all[rank]?.backend;
+  return new InvalidArgumentError(
+    {
+      headline: `connect: ${name}: the ranks of "${jobId}" pass different ones to ${backend}()`,
+      table: sharedRows(rows),
+      hint: `pass the same options to ${backend}() on every rank`,
+    },
+    { rank, size, comm: jobId, field: name },
   );
 }
 

@@ -17,7 +17,7 @@ import {
   secretVariable,
   type Variables,
 } from "../api/world/launchers.ts";
-import { agreeOnBackend } from "./agreed-backend.ts";
+import { type AgreedOptions, agreeOnBackend } from "./agreed-backend.ts";
 import { fileRendezvous } from "./file-rendezvous.ts";
 import { limits, signalError } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
@@ -46,6 +46,8 @@ export function launchedRank({ size }: JoinRequest): LauncherEnvironment | undef
 /** A backend's part in the join of a launched job. */
 export interface JoiningBackend<Found, Opened> {
   readonly name: string;
+  /** The options that all ranks pass alike. */
+  readonly options?: AgreedOptions | undefined;
   /**
    * Finds what this rank needs on its host, before the rendezvous. Throws `BackendUnavailableError` where it is missing: then no
    * rank of the job opens the backend.
@@ -59,12 +61,12 @@ export interface JoiningBackend<Found, Opened> {
  * Joins the launcher's job, and opens this process's rank in it; leaves the job where that fails.
  *
  * @throws BackendUnavailableError, on every rank, where one of them lacks what the backend needs: all may go on to another backend.
- *   InvalidArgumentError where ranks pass different backends.
+ *   InvalidArgumentError where ranks pass different backends or options.
  */
 export async function joinLaunched<Found, Opened>(
   environment: LauncherEnvironment,
   { timeoutMs, signal }: JoinRequest,
-  { name, find, open }: JoiningBackend<Found, Opened>,
+  { name, options, find, open }: JoiningBackend<Found, Opened>,
 ): Promise<Opened> {
   const { rank, size } = environment;
   const jobId = shortJobId(environment.jobId);
@@ -74,7 +76,7 @@ export async function joinLaunched<Found, Opened>(
   try {
     membership = await rendezvous.join({ jobId, rank, size, deadlineMs: timeoutMs, signal });
     const missing = found instanceof BackendUnavailableError ? found : undefined;
-    await agreeOnBackend(membership, name, missing, { timeoutMs, signal });
+    await agreeOnBackend(membership, name, missing, { timeoutMs, signal }, options);
     return await open(membership, found as Found);
   } catch (error) {
     await membership?.leave();

@@ -50,6 +50,7 @@ export async function join(
   }
   return joinLaunched(job, request, {
     name: "nccl",
+    options: { compareCalls: options.compareCalls ?? "off" },
     find,
     // The process's settings for NCCL are final from here on.
     open: (membership, { libraries, place }) =>

@@ -1,5 +1,6 @@
 /** The options of `tcp()`, and their checks. */
 import type {
+  Algorithm,
   AlgorithmChoice,
   LibraryName,
   LinkOptions,
@@ -8,6 +9,7 @@ import type {
 } from "../../algorithms/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { withoutBrackets } from "../../api/world/launchers.ts";
+import { optionText } from "../../job/agreed-backend.ts";
 import { assertCompareCalls } from "../../job/before-calls.ts";
 import { assertTimeout } from "../../job/checks.ts";
 
@@ -67,3 +69,15 @@ export function assertTcpOptions(options: TcpOptions): void {
   if (timeoutMs !== undefined) assertTimeout("tcp", timeoutMs);
   assertCompareCalls("tcp", compareCalls);
 }
+
+/** The options that decide plans, as a text for the comparison with other ranks. */
+export function plansText({ algorithms = {}, like, topology, plan }: TcpOptions): string {
+  const chosen = Object.entries(algorithms).map(([collective, algorithm]) => [
+    collective,
+    typeof algorithm === "object" ? algorithmText(algorithm) : algorithm,
+  ]);
+  return optionText({ ...Object.fromEntries(chosen), like, topology, plan });
+}
+
+/** An algorithm of the caller's own: two of one name may have other steps. */
+const algorithmText = ({ name, write }: Algorithm): string => `${name}: ${write}`;

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { BackendUnavailableError } from "twinccl";
 import { beforeAll, describe, expect, test } from "vitest";
-import { agreeOnBackend } from "../../../src/job/agreed-backend.ts";
+import { agreeOnBackend, optionText } from "../../../src/job/agreed-backend.ts";
 import { compileLibrary, compiler } from "../../support/c-library.ts";
 import { freePort } from "../../support/free-port.ts";
 import { longTest } from "../../support/long-test.ts";
@@ -18,6 +18,10 @@ const backends = `{
   nccl: () => nccl(),
   shared: () => firstAvailable(nccl({ devices: [0] }), tcp()),
   tcp: () => tcp(),
+  doubling: () => tcp({ algorithms: { allReduce: "recursive-doubling" } }),
+  linear: () => tcp({ algorithms: { allReduce: "linear" } }),
+  always: () => tcp({ compareCalls: "always" }),
+  comparing: () => nccl({ compareCalls: "once" }),
 }`;
 
 /** The outcome of a rank. */
@@ -159,12 +163,55 @@ describe.skipIf(reason !== "")(`ranks of a job${reason}`, () => {
     },
   );
 
+  longTest("of which one compares calls are refused", async () => {
+    for (const outcome of await launched(2, 2, "comparing", "nccl")) {
+      expect(outcome).toMatchObject({ code: "ERR_COMM_ARG" });
+      expect(outcome?.message).toMatch(/^ +rank 0 +once\n +rank 1 +off$/m);
+    }
+  });
+
   longTest("that name different backends are refused, each with the choices of all", async () => {
     for (const outcome of await launched(3, 3, "nccl", "tcp", "nccl")) {
       expect(outcome).toMatchObject({ code: "ERR_COMM_ARG" });
       expect(outcome?.message).toMatch(/ranks 0, 2 +nccl\n +rank 1 +tcp$/m);
       expect(outcome?.ms).toBeLessThan(10_000);
     }
+  });
+});
+
+// With one sum of the same messages, or one that waits for a comparison.
+test.each([
+  [
+    "plans",
+    ["doubling", "linear"],
+    /^ +rank 0 +\{"allReduce":"recursive-doubling"\}\n +rank 1 +\{"allReduce":"linear"\}$/m,
+  ],
+  ["compareCalls", ["always", "tcp"], /^ +rank 0 +always\n +rank 1 +once$/m],
+])(
+  "ranks that pass different %s to tcp() are refused, each with those of all",
+  async (field, words, rows) => {
+    const { results, text } = await runScript<Outcome>(2, joining(), words);
+    for (const outcome of results) {
+      expect(outcome, text).toMatchObject({ code: "ERR_COMM_ARG" });
+      expect(outcome?.message).toContain(`connect: ${field}: `);
+      expect(outcome?.message).toMatch(rows);
+    }
+  },
+);
+
+describe("the text of an option", () => {
+  test("is the same for equal values, whatever the order of their fields", () => {
+    const one = { like: "nccl-2.28", plan: { channels: 4, rings: [0, 1] }, topology: undefined };
+    const same = { plan: { rings: [0, 1], channels: 4 }, like: "nccl-2.28" };
+    expect(optionText(one)).toBe(optionText(same));
+    expect(optionText(one)).not.toBe(optionText({ ...one, plan: { channels: 4, rings: [1, 0] } }));
+  });
+
+  test("of a long value is short, and depends on its end", () => {
+    const long = (end: string) => optionText({ xml: `${"<net/>".repeat(1000)}${end}` });
+    expect(long("a").length).toBe(200);
+    expect(long("a")).toBe(long("a"));
+    expect(long("a")).not.toBe(long("b"));
   });
 });
 
@@ -190,6 +237,24 @@ describe("the agreement", () => {
     const text = /on ranks 1, 2: no driver\n +rank 1 +no driver\n +rank 2 +no GPU$/m;
     await expect(error).rejects.toThrow(text);
     await expect(agreeOnBackend(rankOf(1, found), "nccl", missing, bounds)).rejects.toBe(missing);
+  });
+
+  test("fails by name where an option differs, once all have what the backend needs", async () => {
+    const [once, off] = ["once", "off"].map((compareCalls) => ({ ...has, compareCalls }));
+    const error = agreeOnBackend(rankOf(1, [once!, off!, has]), "nccl", undefined, bounds);
+    await expect(error).rejects.toMatchObject({
+      code: "ERR_COMM_ARG",
+      field: "compareCalls",
+      rank: 1,
+    });
+    await expect(error).rejects.toThrow(/^ +rank 0 +once\n +rank 1 +off\n +rank 2 +left out$/m);
+    const lacking = agreeOnBackend(
+      rankOf(0, [once!, { ...off!, missing: "no GPU" }]),
+      "nccl",
+      undefined,
+      bounds,
+    );
+    await expect(lacking).rejects.toMatchObject({ code: "ERR_COMM_BACKEND", ranks: [1] });
   });
 
   test("fails where a rank gives something else", async () => {

@@ -2,6 +2,8 @@
 
 import { type TcpOptions, tcp } from "twinccl/tcp";
 import { expect, test } from "vitest";
+import { catalogue } from "../../../../src/algorithms/index.ts";
+import { plansText } from "../../../../src/backends/tcp/options.ts";
 
 const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0", "[::]"];
 const ofGroups = ["224.0.0.1", "239.1.2.3", "::ffff:224.0.0.1", "ff02::1", "255.255.255.255"];
@@ -55,4 +57,39 @@ test.each<[string, unknown]>([
   expect(() => tcp(options as TcpOptions)).toThrow(
     expect.toSatisfy(({ message }) => message.startsWith(start)),
   );
+});
+
+const { ring } = catalogue.allReduce;
+const own = { ...ring, name: "own" };
+
+test("options that decide no plans, are left out, or stand in another order have the same text", () => {
+  const usual = plansText({});
+  const others = { host: "node0", tls: true, timeoutMs: 7, algorithms: {}, plan: undefined };
+  expect(plansText(others)).toEqual(usual);
+  const one = { like, plan: { channels: 4, protocol: "LL" }, algorithms: { reduce: "chain" } };
+  const same = { algorithms: { reduce: "chain" }, plan: { protocol: "LL", channels: 4 }, like };
+  expect(plansText(one as TcpOptions)).toEqual(plansText(same as TcpOptions));
+  expect(plansText({ algorithms: { allReduce: own } })).toEqual(
+    plansText({ algorithms: { allReduce: { ...own } } }),
+  );
+});
+
+test("options that decide other plans have another text", () => {
+  const options: readonly TcpOptions[] = [
+    {},
+    { like },
+    { like: "nccl-2.29" },
+    { like, topology: "h200-hosts" },
+    { like, topology: { hosts: 2, gpusPerHost: 1, network: socket } },
+    { like, topology: { hosts: 3, gpusPerHost: 1, network: socket } },
+    { plan: { channels: 4 } },
+    { plan: { channels: 5 } },
+    { algorithms: { allReduce: "chain" } },
+    { algorithms: { reduce: "chain" } },
+    { algorithms: { allReduce: own } },
+    { algorithms: { allReduce: { ...own, name: "other" } } },
+    { algorithms: { allReduce: { ...own, write: () => undefined } } },
+  ];
+  const texts = options.map(plansText);
+  expect(new Set(texts).size).toBe(options.length);
 });
