@@ -13,17 +13,12 @@ import {
   InvalidArgumentError,
   UnsupportedError,
 } from "./errors.ts";
-import {
-  type ArrayBytes,
-  bytesOfArray,
-  carries,
-  type NamedArrays,
-  typedArrayClass,
-} from "./host-array.ts";
+import { carries, type NamedArrays } from "./host-array.ts";
 import type { Memory } from "./memory.ts";
 import type { Operation } from "./op.ts";
 import { invalid, textOf } from "./option-kinds.ts";
 import type { CollectiveName } from "./specification.ts";
+import { type ArrayBytes, bytesOfArray, typedArrayClass } from "./typed-array.ts";
 
 /** The owner of memory. */
 export interface MemoryOwner {

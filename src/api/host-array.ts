@@ -13,6 +13,7 @@ import {
   isDType,
 } from "./dtype.ts";
 import { withArticle } from "./error-text.ts";
+import { type ArrayBytes, bytesOfArray, typedArrayClass } from "./typed-array.ts";
 
 /** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
 export interface Float16Host extends ArrayBufferView {
@@ -57,15 +58,6 @@ export function asDType<D extends DType>(array: HostArray<D>, dtype: D): TypedHo
   return { dtype, array };
 }
 
-/** The bytes of a TypedArray. */
-export interface ArrayBytes {
-  readonly buffer: ArrayBufferLike;
-  readonly byteOffset: number;
-  readonly byteLength: number;
-  /** Length in elements. */
-  readonly length: number;
-}
-
 /** Host memory given to a call, and the dtype it holds. */
 export interface HostBytes extends ArrayBytes {
   readonly dtype: DType;
@@ -76,33 +68,6 @@ export interface HostFault {
   readonly fault: string;
   readonly hint?: string | undefined;
 }
-
-/** A property of TypedArrays as the language defines it: a subclass may define another one of its name. */
-function intrinsic<T>(name: keyof ArrayBytes | typeof Symbol.toStringTag): (array: unknown) => T {
-  const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);
-  const getter = Object.getOwnPropertyDescriptor(prototype, name)?.get as () => T;
-  return (array) => getter.call(array);
-}
-
-const bufferOf = intrinsic<ArrayBufferLike>("buffer");
-const byteOffsetOf = intrinsic<number>("byteOffset");
-const byteLengthOf = intrinsic<number>("byteLength");
-const lengthOf = intrinsic<number>("length");
-
-/** The bytes of a TypedArray, whatever properties its class overrides. */
-export function bytesOfArray(array: ArrayBufferView): ArrayBytes {
-  return {
-    buffer: bufferOf(array),
-    byteOffset: byteOffsetOf(array),
-    byteLength: byteLengthOf(array),
-    length: lengthOf(array),
-  };
-}
-
-/** The class name of a TypedArray of any realm, of a subclass that of its base; `undefined` for anything else. */
-export const typedArrayClass: (value: unknown) => string | undefined = intrinsic(
-  Symbol.toStringTag,
-);
 
 /** The host memory behind an argument, or the reason why it is none. */
 export function hostBytes(value: unknown): HostBytes | HostFault {

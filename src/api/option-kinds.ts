@@ -1,8 +1,8 @@
 /** Options by name and kind: an unknown one, or one of another kind, would be ignored in silence, or fail far from here. */
 import { withArticle } from "./error-text.ts";
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
-import { typedArrayClass } from "./host-array.ts";
 import { namesText } from "./nearest.ts";
+import { typedArrayClass } from "./typed-array.ts";
 
 /** The required kind of a value; `true` where its user checks it more closely. */
 type KindOf<Value> = [Value] extends [boolean]

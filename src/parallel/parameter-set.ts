@@ -6,9 +6,10 @@
  * rank and in every run. The order of declaration is kept as well: it counts as the order of use, which gradient buckets
  * follow.
  */
-import { typedArrayClass } from "../api/host-array.ts";
+
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { typedArrayClass } from "../api/typed-array.ts";
 import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
 /** Element types that parameters have. Shorter floats exist only in messages (`DataParallelOptions.wire`). */

@@ -4,7 +4,7 @@
  * Objects to restore bit for bit after an interruption (parameters, optimizers, schedules, samplers, random numbers) are
  * `Stateful`. A state is plain data: it can be written, sent and compared without its object.
  */
-import { typedArrayClass } from "../api/host-array.ts";
+
 import {
   type DType,
   dtypeInfo,
@@ -13,6 +13,7 @@ import {
   isDType,
 } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
+import { typedArrayClass } from "../api/typed-array.ts";
 
 /** A value that JSON holds without loss. Numbers are finite; -0 and NaN belong into tensors. */
 export type StateValue =

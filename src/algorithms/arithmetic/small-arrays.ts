@@ -1,8 +1,8 @@
 /** Conversion of whole arrays of 2- and 1-byte floats to numbers and back: `numberToBits` and `bitsToNumber` for arrays. */
 import { dtypeInfo, type HostArrays } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { bytesOfArray, typedArrayClass } from "../../api/typed-array.ts";
 import {
   assertSmallFloat,
   bitsToNumber,

@@ -6,9 +6,10 @@
  *
  * @see {@link https://huggingface.co/docs/safetensors/index#format}
  */
-import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
+
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { bytesOfArray, typedArrayClass } from "../../api/typed-array.ts";
 import { isCount } from "../argument-checks.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
 

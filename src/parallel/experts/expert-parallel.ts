@@ -6,7 +6,6 @@
  * bits of a run with all tokens on one rank, dropped tokens included.
  */
 
-import { typedArrayClass } from "../../api/host-array.ts";
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import {
   assertOptions,
@@ -15,6 +14,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
+import { typedArrayClass } from "../../api/typed-array.ts";
 import { assertCommunicator, assertOneOf, factsOf, isCount } from "../argument-checks.ts";
 import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
