@@ -5,6 +5,7 @@
  * for (16-bit and 8-bit floats) travel as their bits in an unsigned TypedArray of the same width.
  */
 import { InvalidArgumentError } from "./errors.ts";
+import { textOf } from "./option-kinds.ts";
 
 /** Name of an element type, as in NCCL without its prefix. */
 export type DType =
@@ -83,13 +84,13 @@ export function isDType(value: unknown): value is DType {
  * @throws InvalidArgumentError for what is no dtype.
  */
 export function bytesOf(dtype: DType): number {
-  const bytes = dtypeInfo[dtype]?.bytes;
+  const bytes = typeof dtype === "string" ? dtypeInfo[dtype]?.bytes : undefined;
   if (bytes === undefined) throw noDType(dtype);
   return bytes;
 }
 
 function noDType(found: unknown): InvalidArgumentError {
-  const headline = `bytesOf: "${String(found)}" is no dtype`;
+  const headline = `bytesOf: ${textOf(found)} is no dtype`;
   const hint = `dtypes are ${dtypes.join(", ")}`;
   return new InvalidArgumentError({ headline, hint }, { field: "dtype" });
 }

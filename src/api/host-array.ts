@@ -13,6 +13,7 @@ import {
   isDType,
 } from "./dtype.ts";
 import { withArticle } from "./error-text.ts";
+import { textOf } from "./option-kinds.ts";
 import { type ArrayBytes, bytesOfArray, typedArrayClass } from "./typed-array.ts";
 
 /** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
@@ -93,7 +94,7 @@ export function hostBytes(value: unknown): HostBytes | HostFault {
 }
 
 function namedBytes({ dtype, array }: TypedHost): HostBytes | HostFault {
-  if (!isDType(dtype)) return { fault: `"${String(dtype)}" is no dtype` };
+  if (!isDType(dtype)) return { fault: `${textOf(dtype)} is no dtype` };
   const found = typedArrayClass(array);
   if (carries(found, dtype)) return usableBytes(dtype, array);
   return { fault: `${dtype} needs ${withArticle(dtypeInfo[dtype].host)}, found ${found}` };

@@ -91,8 +91,10 @@ export function assertOptions<Options extends object>(
 export function textOf(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   if (typeof value === "bigint") return `${value}n`;
-  if (typeof value === "function")
-    return value.name === "" ? "a function" : `the function ${value.name}`;
+  if (typeof value === "function") {
+    const { name } = value as { readonly name: unknown };
+    return typeof name === "string" && name !== "" ? `the function ${name}` : "a function";
+  }
   if (typeof value !== "object" || value === null) return String(value);
   const kind = Array.isArray(value) ? "array" : (typedArrayClass(value) ?? "object");
   return withArticle(kind);

@@ -29,6 +29,7 @@ export function parseSize(text: string): number | undefined {
 
 /** A readable size: `16 MiB`, `8 B`. */
 export function sizeText(bytes: number): string {
+  if (typeof bytes !== "number") throw invalid("sizeText", "bytes", textOf(bytes), "a number");
   for (const [prefix, size] of [["Gi", 2 ** 30] as const, ["Mi", 2 ** 20], ["Ki", 2 ** 10]]) {
     if (bytes >= Number(size) && bytes % Number(size) === 0)
       return `${bytes / Number(size)} ${prefix}B`;

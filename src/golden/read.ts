@@ -73,8 +73,8 @@ function headOf(fields: Fields): GoldenHead {
   if (fields.raw("golden") !== formatVersion) {
     throw fields.fault("golden", `version ${formatVersion} of the format`);
   }
-  const library = String(fields.raw("library"));
-  if (libraryOf(library) === undefined) {
+  const library = fields.raw("library");
+  if (typeof library !== "string" || libraryOf(library) === undefined) {
     throw fields.fault("library", `one of ${libraryNames.join(", ")}, or with a patch number`);
   }
   return { library, topology: topologyOf(fields) };

@@ -114,9 +114,9 @@ function totalWeight(args: CrossEntropyArgs): number {
     assertList("crossEntropy", "weights", weights);
     assertLength("crossEntropy", "weights", weights.length, classes);
     for (let at = 0; at < classes; at++) {
-      const each = weights[at] as number;
-      if (each >= 0 && each < Number.POSITIVE_INFINITY) continue;
-      throw invalid("crossEntropy", `weights[${at}]`, String(each), "a number of at least 0");
+      const each: unknown = weights[at];
+      if (typeof each === "number" && each >= 0 && each < Number.POSITIVE_INFINITY) continue;
+      throw invalid("crossEntropy", `weights[${at}]`, textOf(each), "a number of at least 0");
     }
   }
   let weight = 0;
@@ -124,7 +124,7 @@ function totalWeight(args: CrossEntropyArgs): number {
     const target = targets[row] as number;
     if (!Number.isInteger(target) || target < 0 || target >= classes) {
       const needed = `a class from 0 to ${classes - 1}`;
-      throw invalid("crossEntropy", `targets[${row}]`, String(target), needed);
+      throw invalid("crossEntropy", `targets[${row}]`, textOf(target), needed);
     }
     weight += weights === undefined ? 1 : (weights[target] as number);
   }

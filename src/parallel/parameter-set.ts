@@ -157,12 +157,13 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   get(name: string): Parameter {
     const parameter = this.#byName.get(name);
     if (parameter !== undefined) return parameter;
+    const isText = typeof name === "string";
     throw new InvalidArgumentError(
       {
-        headline: `parameter "${String(name)}": no parameter has this name`,
+        headline: `parameter ${isText ? `"${name}"` : textOf(name)}: no parameter has this name`,
         hint: `parameters are ${this.names.join(", ")}`,
       },
-      { field: String(name) },
+      { field: isText ? name : "name" },
     );
   }
 
@@ -298,20 +299,21 @@ function assertDeclared(
 ): void {
   assertOptions("ParameterSet", declaration, kinds, { path: `declarations[${at}]` });
   const { name, dtype = "float32", shape, values } = declaration;
-  const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
-    invalid(`parameter ${at} "${String(name)}"`, field, found, needed, undefined, {
-      field: String(name),
-    });
-  if (typeof name !== "string" || name === "") {
-    throw fault("name", `${typeof name} "${String(name)}"`, "a text that is not empty");
+  if (typeof name !== "string") {
+    const where = `declarations[${at}].name`;
+    throw invalid("ParameterSet", where, textOf(name), "a text that is not empty");
   }
+  const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
+    invalid(`parameter ${at} "${name}"`, field, found, needed, undefined, { field: name });
+  if (name === "") throw fault("name", textOf(name), "a text that is not empty");
   const same = all.findIndex((each) => each.name === name);
   if (same !== at) throw fault("name", `the name of parameter ${same}`, "one of its own");
   if (dtype !== "float32" && dtype !== "float64") {
-    throw fault("dtype", `"${String(dtype)}"`, '"float32" or "float64"');
+    throw fault("dtype", textOf(dtype), '"float32" or "float64"');
   }
   if (!Array.isArray(shape) || !shape.every((each) => Number.isSafeInteger(each) && each >= 0)) {
-    throw fault("shape", `[${String(shape)}]`, "an array of integers of at least 0");
+    const found = Array.isArray(shape) ? `[${shape.map(textOf).join(",")}]` : textOf(shape);
+    throw fault("shape", found, "an array of integers of at least 0");
   }
   const length = elementsOf(shape);
   if (!Number.isSafeInteger(length)) throw fault("shape", `[${shape}]`, "fewer elements");

@@ -50,7 +50,11 @@ export function assertBackend(
   backend: unknown,
   field = "backend",
 ): asserts backend is Backend {
-  if (typeof backend === "object" && backend !== null && "open" in backend) return;
+  if (typeof backend === "object" && backend !== null && "open" in backend) {
+    const { name } = backend as Partial<Backend>;
+    if (typeof name === "string") return;
+    throw invalid(subject, `${field}.name`, textOf(name), "a string");
+  }
   const isFunction = typeof backend === "function";
   // A simulation has no part in a job of several processes.
   const name = subject === "connect" ? "tcp" : "sim";

@@ -119,7 +119,8 @@ function assertTensor(name: string, tensor: StateTensor): void {
   if (!isDType(dtype)) throw invalid("encodeTensors", name, textOf(dtype), "a dtype");
   const { host } = dtypeInfo[dtype];
   if (!isCounts(shape) || typedArrayClass(data) !== host) {
-    const found = `${textOf(data)} of [${String(shape)}]`;
+    const shapeText = isCounts(shape) ? `[${shape}]` : textOf(shape);
+    const found = `${textOf(data)} of ${shapeText}`;
     throw invalid("encodeTensors", name, found, `the ${host} of a shape`);
   }
   const needed = elementsOf(shape) * bytesOf(dtype);
@@ -169,7 +170,7 @@ function checkedEntry(
 ): { dtype: DType; shape: number[]; begin: number; end: number } {
   const { dtype: found, shape, data_offsets: offsets } = (entry ?? {}) as Record<string, unknown>;
   const dtype = (Object.keys(names) as DType[]).find((each) => names[each] === found);
-  if (dtype === undefined) throw fault(`tensor "${name}" has the dtype "${String(found)}"`);
+  if (dtype === undefined) throw fault(`tensor "${name}" has the dtype ${textOf(found)}`);
   if (!isCounts(shape)) throw fault(`tensor "${name}" has no shape`);
   const [begin, end] = isCounts(offsets) && offsets.length === 2 ? offsets : [-1, -1];
   if (begin === undefined || end === undefined || begin < 0 || end < begin || end > bodyBytes) {

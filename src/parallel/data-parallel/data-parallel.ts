@@ -180,7 +180,7 @@ export class DataParallel implements RankStateful {
     assertState("restore", state);
     const { step } = state.values;
     if (!isCount(step)) {
-      throw invalid("restore", "step", String(step), "the state of a DataParallel");
+      throw invalid("restore", "step", textOf(step), "the state of a DataParallel");
     }
     restoreResiduals(this.#buckets, state);
     this.#step = step;

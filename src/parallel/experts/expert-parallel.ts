@@ -317,17 +317,10 @@ export class ExpertParallel {
 
   #assertRoutes(tokens: number, routes: Routes): void {
     const { choices, experts, weights } = routes ?? {};
-    const refuse = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-      invalid(
-        "ExpertParallel.dispatch",
-        field,
-        String(found),
-        needed,
-        undefined,
-        factsOf(this.#comm),
-      );
+    const refuse = (field: string, found: string, needed: string): InvalidArgumentError =>
+      invalid("ExpertParallel.dispatch", field, found, needed, undefined, factsOf(this.#comm));
     if (!isCount(choices, 1)) {
-      throw refuse("choices", choices, "an integer of at least 1");
+      throw refuse("choices", textOf(choices), "an integer of at least 1");
     }
     if (typedArrayClass(experts) !== "Int32Array")
       throw refuse("experts", textOf(experts), "an Int32Array");
@@ -340,14 +333,14 @@ export class ExpertParallel {
     }
     for (const [pair, expert] of experts.entries()) {
       if (!(expert >= 0 && expert < this.#options.experts)) {
-        throw refuse(`experts[${pair}]`, expert, `0 to ${this.#options.experts - 1}`);
+        throw refuse(`experts[${pair}]`, String(expert), `0 to ${this.#options.experts - 1}`);
       }
       const first = pair - (pair % choices);
       if (experts.subarray(first, pair).includes(expert)) {
         throw refuse(`experts[${pair}]`, `${expert} a second time`, "other experts for a token");
       }
       if (!Number.isFinite(weights[pair])) {
-        throw refuse(`weights[${pair}]`, weights[pair], "a finite number");
+        throw refuse(`weights[${pair}]`, String(weights[pair]), "a finite number");
       }
     }
   }

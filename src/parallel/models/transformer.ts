@@ -166,7 +166,7 @@ const kinds: OptionKinds<TransformerShape & ModelOptions> = {
 /** Refuses invalid extents, heads that do not divide the width, and unknown options. */
 export function assertShape(shape: TransformerShape & ModelOptions): void {
   assertOptions("transformer", shape, kinds);
-  const { vocabulary, context, width, heads, blocks, hidden = 4 * width } = shape;
+  const { vocabulary, context, width, heads, blocks, hidden = width } = shape;
   for (const [field, value] of Object.entries({
     vocabulary,
     context,
@@ -206,7 +206,7 @@ function assertTokens(
     const token = tokens[at] as number;
     if (Number.isInteger(token) && token >= 0 && token < vocabulary) continue;
     const needed = `a token from 0 to ${vocabulary - 1}`;
-    throw invalid("transformer", `tokens[${at}]`, String(token), needed);
+    throw invalid("transformer", `tokens[${at}]`, textOf(token), needed);
   }
 }
 

@@ -160,7 +160,7 @@ export class Optimizer implements Stateful {
     const { steps, updates, rules } = state.values;
     const counts = tableOf(updates);
     const names = tableOf(rules);
-    if (!isCount(steps)) throw invalid("optimizer", "steps", String(steps), "a number of updates");
+    if (!isCount(steps)) throw invalid("optimizer", "steps", textOf(steps), "a number of updates");
     const expected = this.state();
     for (const name of [...counts.keys(), ...names.keys()]) this.#get(name);
     for (const [name, { rule }] of this.#slots) {
@@ -168,12 +168,12 @@ export class Optimizer implements Stateful {
         throw invalid(
           "optimizer",
           name,
-          `state of the rule ${String(names.get(name))}`,
+          `state of the rule ${textOf(names.get(name))}`,
           `one of ${rule.name}`,
         );
       }
       if (!isCount(counts.get(name)))
-        throw invalid("optimizer", name, `updates ${String(counts.get(name))}`, "a count");
+        throw invalid("optimizer", name, `updates ${textOf(counts.get(name))}`, "a count");
     }
     for (const name of Object.keys(state.tensors)) {
       if (!Object.hasOwn(expected.tensors, name))
@@ -239,7 +239,7 @@ function rateAt(rule: UpdateRule, step: number): number {
   if (typeof rate === "number" && rate >= 0 && rate < Number.POSITIVE_INFINITY) return rate;
   throw new InvalidArgumentError(
     {
-      headline: `${rule.name}: learningRate: the schedule gave ${String(rate)} for step ${step}, needs a number of at least 0`,
+      headline: `${rule.name}: learningRate: the schedule gave ${textOf(rate)} for step ${step}, needs a number of at least 0`,
     },
     { field: "learningRate" },
   );

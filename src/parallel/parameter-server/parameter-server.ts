@@ -117,7 +117,7 @@ export class ParameterServer implements RankStateful {
       throw invalid(
         "ParameterServer.create",
         "server",
-        String(server),
+        textOf(server),
         `a rank from 0 to ${comm.size - 1}`,
       );
     }
@@ -125,7 +125,7 @@ export class ParameterServer implements RankStateful {
       throw invalid(
         "ParameterServer.create",
         "staleness",
-        String(staleness),
+        textOf(staleness),
         "an integer of at least 0",
       );
     }
@@ -199,7 +199,7 @@ export class ParameterServer implements RankStateful {
   push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
     return this.#request("push", async (connection) => {
       if (!isCount(version)) {
-        throw invalid("ParameterServer.push", "version", String(version), "one that pull gave");
+        throw invalid("ParameterServer.push", "version", textOf(version), "one that pull gave");
       }
       if (gradients !== undefined) this.#take(gradients);
       await connection.sendHeader([requestKinds.push, version, 0]);
@@ -210,7 +210,7 @@ export class ParameterServer implements RankStateful {
         throw invalid(
           "ParameterServer.push",
           "version",
-          String(version),
+          textOf(version),
           `at most ${now}, the server's`,
         );
       }
@@ -256,7 +256,7 @@ export class ParameterServer implements RankStateful {
     const { server } = this.#options;
     const found = state.values["server"];
     if (found !== server)
-      throw invalid("ParameterServer.restore", "server", String(found), `rank ${server}`);
+      throw invalid("ParameterServer.restore", "server", textOf(found), `rank ${server}`);
     this.#store?.restore(state);
   }
 
@@ -293,7 +293,7 @@ export class ParameterServer implements RankStateful {
     const { rank } = this.#comm;
     if (this.isServer !== server) {
       const needed = server ? `the server, ${this.#options.server}` : "a worker";
-      throw invalid(`ParameterServer.${action}`, "rank", String(rank), needed);
+      throw invalid(`ParameterServer.${action}`, "rank", textOf(rank), needed);
     }
     this.#assertPresent(action);
   }

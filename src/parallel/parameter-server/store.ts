@@ -1,6 +1,6 @@
 /** The state of a server: the values, the optimizer's state, and counts of its work, all part of a checkpoint. */
 
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { isCount } from "../argument-checks.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
@@ -82,7 +82,7 @@ export class ServerStore implements Stateful {
       throw invalid(
         "ParameterServer.restore",
         name,
-        String(found),
+        textOf(found),
         "a count, as the state of a ParameterServer has",
       );
     }

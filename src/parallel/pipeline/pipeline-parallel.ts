@@ -92,7 +92,7 @@ export class PipelineParallel<Batch> {
       throw invalid(
         "PipelineParallel",
         `work.${field}`,
-        String(value),
+        textOf(value),
         "nanoseconds of at least 0",
       );
     }

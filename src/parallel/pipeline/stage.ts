@@ -178,7 +178,7 @@ export class StageStep<Batch> {
       throw invalid(
         "PipelineParallel",
         `inputLength of micro-batch ${at}`,
-        String(length),
+        textOf(length),
         "an integer of at least 0",
       );
     }
@@ -200,7 +200,7 @@ export class StageStep<Batch> {
       throw invalid(
         "PipelineParallel",
         `totals.samples of micro-batch ${at}`,
-        String(samples),
+        textOf(samples),
         "an integer of at least 0",
       );
     }
@@ -208,7 +208,7 @@ export class StageStep<Batch> {
       throw invalid(
         "PipelineParallel",
         `totals.weight of micro-batch ${at}`,
-        String(weight),
+        textOf(weight),
         "a number of at least 0",
       );
     }

@@ -2,7 +2,7 @@
  * One step of a model with a custom division over ranks: each shard computes a part of the output, and the parts are joined.
  */
 import type { Communicator } from "../../api/index.ts";
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertHasFunctions, isCount } from "../argument-checks.ts";
 import { combineNorms } from "../divided.ts";
 import { gatherNumbers, sumOverRanks } from "../host-collectives.ts";
@@ -90,7 +90,7 @@ export class TensorParallel<Batch> {
 
 function assertPart(part: ShardStep): void {
   if (part === undefined || part === null)
-    throw invalid("TensorParallel.step", "the shard's step", String(part), "a ShardStep");
+    throw invalid("TensorParallel.step", "the shard's step", textOf(part), "a ShardStep");
   const { output, shape, loss, gradientNorm, samples } = part;
   if (!isParameterArray(output)) {
     throw invalid("TensorParallel.step", "output", typeof output, "a Float32Array or Float64Array");
@@ -105,15 +105,15 @@ function assertPart(part: ShardStep): void {
     );
   }
   if (!isCount(samples)) {
-    throw invalid("TensorParallel.step", "samples", String(samples), "an integer of at least 0");
+    throw invalid("TensorParallel.step", "samples", textOf(samples), "an integer of at least 0");
   }
   if (!Number.isFinite(loss) && samples > 0)
-    throw invalid("TensorParallel.step", "loss", String(loss), "a finite number");
+    throw invalid("TensorParallel.step", "loss", textOf(loss), "a finite number");
   if (!Number.isFinite(gradientNorm) || gradientNorm < 0) {
     throw invalid(
       "TensorParallel.step",
       "gradientNorm",
-      String(gradientNorm),
+      textOf(gradientNorm),
       "a finite number of at least 0",
     );
   }

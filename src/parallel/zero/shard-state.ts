@@ -4,7 +4,7 @@
  * Ranges of one parameter follow one another in the order of ranks, so another number of ranks joins them and cuts them again.
  */
 
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { isCount } from "../argument-checks.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import { type ParameterArray, type ParameterSet, zerosOf } from "../parameter-set.ts";
@@ -59,7 +59,7 @@ function assertShapes({ values }: State, ranges: readonly LiveShard[]): void {
     const length = lengths.get(name) ?? elementsOf(whole);
     const needs = JSON.stringify(whole);
     if (shape === needs && length === elementsOf(whole)) continue;
-    const finds = shape === needs ? `${String(length)} elements` : shape;
+    const finds = shape === needs ? `${textOf(length)} elements` : shape;
     throw invalid("restore", name, `a range of ${finds}`, `a range of ${needs}`);
   }
 }
@@ -73,7 +73,7 @@ export function restoreShards(
   assertState("restore", state);
   const { step, optimizer: values } = state.values;
   if (!isCount(step)) {
-    throw invalid("restore", "step", String(step), "the state of a ShardedParallel");
+    throw invalid("restore", "step", textOf(step), "the state of a ShardedParallel");
   }
   for (const { name, dtype, shape } of ranges) {
     const found = state.tensors[`value/${name}`];

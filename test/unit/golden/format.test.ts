@@ -92,6 +92,7 @@ describe("a line outside the format is refused by file, line and field", () => {
     [`${line}\n{"n":2`, "f: line 2: is no JSON", undefined],
     [`{"golden":2}\n${line}`, "golden: found 2, needs version 1 of the format", "golden"],
     [head.replace("2.28.9", "2.99"), 'library: found "nccl-2.99", needs one of', "library"],
+    [head.replace('"nccl-2.28.9"', '{"toString":1}'), "library: found", "library"],
     [head.replace("h200x8", "b200x8"), "needs one of h200x8", "topology"],
     [changed({ n: 0 }), "n: found 0, needs a whole number of at least 1", "n"],
     [changed({ n: "2" }), 'n: found "2"', "n"],

@@ -1,8 +1,18 @@
 /** Errors quote found values as written: a text in quotes and a bigint with its n differ from the needed number. */
-import { bytesOf, connect, createWorld } from "twinccl";
-import { bench } from "twinccl/bench";
+import { asDType, bytesOf, connect, createWorld, firstAvailable } from "twinccl";
+import { bench, sizeText } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";
-import { Mesh, sgd } from "twinccl/parallel";
+import {
+  crossEntropy,
+  decodeTensors,
+  encodeTensors,
+  Mesh,
+  Optimizer,
+  ParameterServer,
+  ParameterSet,
+  sgd,
+} from "twinccl/parallel";
+import { transformer } from "twinccl/parallel/models";
 import { failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
@@ -75,7 +85,7 @@ const values: readonly (readonly [string, (comm: Wrong) => unknown])[] = [
 
 const elsewhere: readonly (readonly [string, () => unknown])[] = [
   ['bytesOf: "float" is no dtype', () => bytesOf("float" as Wrong)],
-  ['bytesOf: "undefined" is no dtype', () => bytesOf(undefined as Wrong)],
+  ["bytesOf: undefined is no dtype", () => bytesOf(undefined as Wrong)],
   ['createWorld: size: found "2", needs', () => createWorld({ backend, size: "2" as Wrong })],
   ["createWorld: size: found 2n, needs", () => createWorld({ backend, size: 2n as Wrong })],
   ['connect: size: found "1", needs', () => connect({ backend, size: "1" as Wrong })],
@@ -94,7 +104,82 @@ const elsewhere: readonly (readonly [string, () => unknown])[] = [
   ['sgd: learningRate: found "0.1", needs', () => sgd({ learningRate: "0.1" as Wrong })],
 ];
 
+/** A value that has no text. */
+const bare: Wrong = Object.create(null);
+
+const header = (json: string): Uint8Array =>
+  Uint8Array.of(json.length, 0, 0, 0, 0, 0, 0, 0, ...new TextEncoder().encode(json));
+
+const declared = (more: object): unknown =>
+  new ParameterSet([{ name: "w", shape: [2], ...more } as Wrong]);
+
+const optimizer = (): Optimizer => new Optimizer(new ParameterSet([]), sgd({ learningRate: 1 }));
+
+const scored = { logits: two(), targets: [0], classes: 2 };
+
+const servedBy = (server: unknown) => (comm: Wrong) =>
+  ParameterServer.create(comm, new ParameterSet([]), { server } as Wrong);
+
+const textless: readonly (readonly [string, () => unknown])[] = [
+  ["bytesOf: an object is no dtype", () => bytesOf(bare)],
+  ["bytesOf: an array is no dtype", () => bytesOf(["float32"] as Wrong)],
+  [
+    "allReduce: send: an object is no dtype",
+    async () => {
+      const comm = await connect({ backend });
+      await comm.allReduce({ send: asDType(two() as Wrong, bare), op: "sum" });
+    },
+  ],
+  [
+    "firstAvailable: backends[0].name: found an object, needs a string",
+    () => firstAvailable({ ...backend, name: bare }),
+  ],
+  ["ParameterSet: declarations[0].name: found an object, needs", () => declared({ name: bare })],
+  ['parameter 0 "w": dtype: found an object, needs', () => declared({ dtype: bare })],
+  ['parameter 0 "w": shape: found an object, needs', () => declared({ shape: bare })],
+  ['parameter 0 "w": shape: found [2,an object], needs', () => declared({ shape: [2, bare] })],
+  ["parameter an object: no parameter has this name", () => new ParameterSet([]).get(bare)],
+  [
+    "crossEntropy: targets[0]: found an object, needs",
+    () => crossEntropy({ ...scored, targets: [bare] }),
+  ],
+  [
+    "crossEntropy: weights[0]: found an object, needs",
+    () => crossEntropy({ ...scored, weights: [bare, 1] }),
+  ],
+  [
+    "optimizer: steps: found an object, needs",
+    () => optimizer().restore({ ...optimizer().state(), values: { steps: bare } }),
+  ],
+  [
+    "encodeTensors: w: found a Float32Array of an object, needs",
+    () =>
+      encodeTensors({
+        tensors: { w: { dtype: "float32", shape: bare, data: two() } },
+        metadata: {},
+      }),
+  ],
+  [
+    'decodeTensors: tensor "w" has the dtype an object',
+    () => decodeTensors(header('{"w":{"dtype":{"toString":1}}}')),
+  ],
+  [
+    "transformer: width: found an object, needs",
+    () => transformer({ vocabulary: 2, context: 2, width: bare, heads: 1, blocks: 1 }),
+  ],
+  ["sizeText: bytes: found an object, needs a number", () => sizeText(bare)],
+];
+
 describe("found", () => {
+  test.each(textless)("%s", async (line, work) => {
+    expect(await refusal(work)).toContain(line);
+  });
+
+  test("a server without a text", async () => {
+    const [message] = await onRanks([["", servedBy(bare)]]);
+    expect(message).toContain("ParameterServer.create: server: found an object, needs");
+  });
+
   test("on a rank", async () => {
     const messages = await onRanks(values);
     for (const [at, [line]] of values.entries()) expect(messages[at]).toContain(line);

@@ -260,7 +260,7 @@ describe("restore refuses, without a change:", () => {
       /found .*needs nothing/,
     );
     const lion = { ...rule, name: "other" };
-    expect(await restored(await stateOf(), lion)).toContain("state of the rule adamW");
+    expect(await restored(await stateOf(), lion)).toContain('state of the rule "adamW"');
   });
   test("another server rank's state, a worker's, an incomplete one", async () => {
     expect(await restored(await stateOf({ server: 1 }))).toContain("server: found 1, needs rank 0");

@@ -135,7 +135,7 @@ test("a tensor that other programs could not read is not written", () => {
     [of({ dtype: "float" }), /w: found "float", needs a dtype/],
     [of({ data: new Int32Array(2) }), /found an Int32Array of \[2\], needs the Float32Array/],
     [of({ shape: [4], data: new Float64Array(2) }), /found a Float64Array of \[4\], needs/],
-    [of({ shape: 2 }), /of \[2\], needs the Float32Array of a shape/],
+    [of({ shape: 2 }), /a Float32Array of 2, needs the Float32Array of a shape/],
     [encode({ tensors: { w: undefined }, metadata: {} }), /w: found undefined/],
     [() => decodeTensors("model.safetensors" as never), /it is "model.safetensors", needs a Uint8/],
   ] as const) {

@@ -414,7 +414,7 @@ describe("the shard protocol", () => {
     ["samples", { samples: -1 }, "samples: found -1"],
     ["loss", { loss: Number.NaN }, "loss: found NaN"],
     ["norm", { gradientNorm: Number.POSITIVE_INFINITY }, "gradientNorm: found Infinity"],
-    ["norm that is a text", { gradientNorm: "1" as never }, "gradientNorm: found 1, needs a"],
+    ["norm that is a text", { gradientNorm: "1" as never }, 'gradientNorm: found "1", needs a'],
   ])("refuses a shard's wrong %s", async (_, change, message) => {
     const errors = await onRanks(1, (comm) =>
       new TensorParallel(comm, { step: () => ({ ...part(0), ...change }) }).step(0).catch(String),
