@@ -54,6 +54,26 @@ export function assertCounts(
   throw invalid(subject, field, textOf(found), `an array of ${some} of at least 0`);
 }
 
+/** Lanes of ranks and channels: lane l = rank · channels + channel begins at `starts[l]` and ends at `starts[l + 1]`. */
+interface Lanes {
+  readonly ranks: number;
+  readonly channels: number;
+  readonly starts: Int32Array;
+}
+
+/** Needs at least one rank and channel, and the beginning of each lane; `field` holds the lanes. */
+export function assertLanes(
+  subject: string,
+  field: string,
+  { ranks, channels, starts }: Lanes,
+): void {
+  assertInteger(subject, `${field}.ranks`, ranks, 1, Number.MAX_SAFE_INTEGER);
+  assertInteger(subject, `${field}.channels`, channels, 1, Number.MAX_SAFE_INTEGER);
+  if (starts.length === ranks * channels + 1) return;
+  const needed = `one for each of ${ranks * channels} lanes and the end`;
+  throw invalid(subject, `${field}.starts`, countText(starts.length, "number"), needed);
+}
+
 const collectives = `one of ${Object.keys(specifications).join(", ")}`;
 
 /** Needs a collective with a specification. */

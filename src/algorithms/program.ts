@@ -11,7 +11,7 @@
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertArgument, hasFields } from "./arguments.ts";
+import { assertArgument, assertLanes, hasFields } from "./arguments.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
 const bufferNames = ["in", "out", "scratch"] as const;
@@ -65,9 +65,10 @@ export interface Step {
 
 /** Needs a program. */
 export function assertProgram(subject: string, found: unknown): void {
-  const { ranks, code, starts } = Object(found) as Partial<Program>;
-  if (Number.isSafeInteger(ranks) && ArrayBuffer.isView(code) && ArrayBuffer.isView(starts)) return;
-  throw invalid(subject, "program", textOf(found), "a program, as buildProgram gives it");
+  const { code, starts } = Object(found) as Partial<Program>;
+  const is = ArrayBuffer.isView(code) && ArrayBuffer.isView(starts);
+  assertArgument(is, subject, "program", found, "a program, as buildProgram gives it");
+  assertLanes(subject, "program", found as Program);
 }
 
 /**

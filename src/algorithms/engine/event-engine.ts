@@ -6,6 +6,8 @@
  * shared, half steps run in the order of time. A lane that shares neither ports nor links runs until it has to wait.
  * Events of the same time run by class, links first, then in the order in which they were queued.
  */
+import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertArgument, assertInteger, hasFields } from "../arguments.ts";
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
@@ -33,8 +35,25 @@ export function runEvents(
   options: EventOptions = {},
 ): EventTiming {
   assertRun("runEvents", traffic, model, options);
+  const { fabric, credits = Infinity } = options;
+  const isFabric = fabric === undefined || hasFields(fabric, fabricKinds);
+  assertArgument(isFabric, "runEvents", "fabric", fabric, "shared links, as fabricOf gives them");
+  if (fabric !== undefined) {
+    assertInteger("runEvents", "fabric.links", fabric.links, 0, Number.MAX_SAFE_INTEGER);
+  }
+  if (credits !== Infinity) assertInteger("runEvents", "credits", credits, 1, maxCredits);
   return new EventRun(traffic, model, options).run();
 }
+
+const fabricKinds = {
+  links: "number",
+  link: "function",
+  latency: "function",
+  occupancy: "function",
+} as const;
+
+/** Most credits: each of them takes memory for every pair of lanes. */
+export const maxCredits = 1024;
 
 /** Classes of events at the same time. */
 const classes = { link: 0, lane: 1 } as const;
@@ -283,7 +302,16 @@ class EventRun {
     // A message without a receiver leaves its port and is dropped.
     if (to === none) return none;
     const from = Math.floor((edgeFrom[edge] as number) / channels);
-    return fabric.link(from, Math.floor(to / channels), positions.hop[message] as number);
+    const hop = positions.hop[message] as number;
+    const link = fabric.link(from, Math.floor(to / channels), hop);
+    const is = link === none || (link >= 0 && link < fabric.links && Number.isInteger(link));
+    if (is && hop <= fabric.links) return link;
+    throw invalid(
+      "runEvents",
+      "fabric.link",
+      `${textOf(link)} at hop ${hop}`,
+      `one of ${fabric.links} links, or -1 after the last`,
+    );
   }
 
   /** Queues the lane that waits for a message, now that its arrival is known. */

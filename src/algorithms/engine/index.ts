@@ -1,5 +1,5 @@
 /** The engines: finishing times of ranks, for any number of them. */
-export { type EventOptions, type EventTiming, runEvents } from "./event-engine.ts";
+export { type EventOptions, type EventTiming, maxCredits, runEvents } from "./event-engine.ts";
 export { type MessageEvent, MessageLog } from "./message-log.ts";
 export type { Fabric, LinkModel, OnProgress, Timing } from "./model.ts";
 export { type RunOptions, runRecurrence } from "./recurrence.ts";

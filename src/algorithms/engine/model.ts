@@ -1,6 +1,6 @@
 /** Input and output of the engines: costs of messages, and times. Times are whole numbers of the model's unit. */
 
-import { assertArgument } from "../arguments.ts";
+import { assertAmount, assertArgument } from "../arguments.ts";
 
 /** The cost of a message. */
 export interface LinkModel {
@@ -15,6 +15,7 @@ export function assertModel(subject: string, found: unknown): void {
   const { latency, occupancy } = Object(found) as Partial<LinkModel>;
   const is = typeof latency === "number" && typeof occupancy === "function";
   assertArgument(is, subject, "model", found, "the cost of messages, as linkModel gives it");
+  assertAmount(subject, "model.latency", latency);
 }
 
 /**

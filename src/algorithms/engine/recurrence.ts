@@ -6,9 +6,10 @@
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertArgument } from "../arguments.ts";
 import { none } from "../program.ts";
-import type { MessageLog } from "./message-log.ts";
+import { MessageLog } from "./message-log.ts";
 import { assertModel, type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
 import { assertTraffic, doubled, type Traffic } from "./traffic.ts";
 
@@ -31,9 +32,25 @@ export function assertRun(
   assertModel(subject, model);
   const isOptions = typeof options === "object" && options !== null;
   assertArgument(isOptions, subject, "options", options, "an object with named fields");
-  const { start = [] } = options;
+  const { start = [], log, onProgress } = options;
   const isTimes = Array.isArray(start) || ArrayBuffer.isView(start);
   assertArgument(isTimes, subject, "start", start, "an array of times");
+  for (let rank = 0; rank < traffic.ranks; rank++) {
+    const time = start[rank] ?? 0;
+    if (!Number.isFinite(time)) throw invalid(subject, `start[${rank}]`, textOf(time), "a time");
+  }
+  const isLog = log === undefined || log instanceof MessageLog;
+  assertArgument(isLog, subject, "log", log, "a MessageLog");
+  const isCallback = onProgress === undefined || typeof onProgress === "function";
+  assertArgument(isCallback, subject, "onProgress", onProgress, "a function");
+}
+
+/** Needs the arguments of the recurrence: one lane a rank. */
+function assertRecurrence(traffic: Traffic, model: LinkModel, options: RunOptions): void {
+  assertRun("runRecurrence", traffic, model, options);
+  const { channels } = traffic;
+  const [field, needed] = ["traffic.channels", "1, as runEvents takes more"];
+  assertArgument(channels === 1, "runRecurrence", field, channels, needed);
 }
 
 /** Times of traffic with one lane a rank over links that are not shared. */
@@ -42,7 +59,7 @@ export function runRecurrence(
   model: LinkModel,
   options: RunOptions = {},
 ): Timing {
-  assertRun("runRecurrence", traffic, model, options);
+  assertRecurrence(traffic, model, options);
   const { start = [], log, onProgress } = options;
   const { ranks, starts, receives, sends, elements, times, edgeTo } = traffic;
   const { latency } = model;

@@ -12,7 +12,7 @@
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
-import { assertAmount, assertArgument } from "../arguments.ts";
+import { assertAmount, assertArgument, assertInteger } from "../arguments.ts";
 import type { Lane } from "../builder.ts";
 import { column, none, stepWidth } from "../program.ts";
 import { assertModel, type LinkModel } from "./model.ts";
@@ -40,11 +40,29 @@ export function foldedTiming(
     blocks,
     "blocks, as briefLane gives them",
   );
+  for (const [at, block] of blocks.entries()) assertBlock(at, block);
   assertAmount("foldedTiming", "chunkElements", chunkElements);
   assertModel("foldedTiming", model);
   const rank = new RepresentativeRank(chunkElements, model);
   for (const block of blocks) rank.take(block);
   return rank.timing();
+}
+
+/** Needs a block with whole numbers of repetitions, offsets and chunks. */
+function assertBlock(at: number, found: BriefBlock): void {
+  const { times, steps } = Object(found) as BriefBlock;
+  const field = `blocks[${at}]`;
+  assertArgument(Array.isArray(steps), "foldedTiming", field, found, "a block of briefLane");
+  assertInteger("foldedTiming", `${field}.times`, times, 1, Number.MAX_SAFE_INTEGER);
+  const wrong = steps.findIndex((step) => !isStep(step));
+  const needed = "offsets of at least -1 and chunks of at least 0";
+  assertArgument(wrong < 0, "foldedTiming", `${field}.steps[${wrong}]`, steps[wrong], needed);
+}
+
+function isStep(found: BriefStep): boolean {
+  const { receive, send, span } = Object(found) as BriefStep;
+  const areIntegers = [receive, send, span].every(Number.isSafeInteger);
+  return areIntegers && receive >= none && send >= none && span >= 0;
 }
 
 /** A message in flight: the time at which it took the port, and its chunks. */

@@ -10,7 +10,7 @@
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, assertAlgorithm, builderOf, type Symmetry } from "../algorithm.ts";
-import { assertArgument, hasFields } from "../arguments.ts";
+import { assertArgument, assertInteger, assertLanes, hasFields } from "../arguments.ts";
 import type { Layout } from "../layout.ts";
 import { tooMuchTraffic } from "../limits.ts";
 import {
@@ -55,9 +55,10 @@ export interface Traffic {
 
 /** Needs the traffic of a call. */
 export function assertTraffic(subject: string, found: unknown): void {
-  const { ranks, starts, edgeTo } = Object(found) as Partial<Traffic>;
-  const is = typeof ranks === "number" && ArrayBuffer.isView(starts) && ArrayBuffer.isView(edgeTo);
+  const { starts, edgeTo } = Object(found) as Partial<Traffic>;
+  const is = ArrayBuffer.isView(starts) && ArrayBuffer.isView(edgeTo);
   assertArgument(is, subject, "traffic", found, "the traffic of a call, as trafficOf gives it");
+  assertLanes(subject, "traffic", found as Traffic);
 }
 
 /** Ranks from 0 up to `period` that represent all: rank r represents every rank r + k · period, renumbered. */
@@ -83,6 +84,8 @@ export function trafficOf(
   const isLayout = layout === undefined || hasFields(layout, { in: "object", out: "object" });
   assertArgument(isLayout, "trafficOf", "layout", layout, "a layout, as layoutOf gives it");
   const { ranks, channels } = source;
+  assertInteger("trafficOf", "source.ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
+  assertInteger("trafficOf", "source.channels", channels, 1, Number.MAX_SAFE_INTEGER);
   if (represented !== undefined) assertPeriod(represented, ranks);
   const { period, symmetry } = represented ?? { period: ranks, symmetry: "rotation" };
   const lanes = period * channels;

@@ -15,6 +15,7 @@ import {
   foldedTiming,
   type LaneSource,
   type LinkModel,
+  maxCredits,
   type OnProgress,
   runEvents,
   runRecurrence,
@@ -171,9 +172,6 @@ const kinds: OptionKinds<PredictedCall> = {
 
 /** Limit of times of a link, in picoseconds: sums of times must stay exact integers. */
 const maxPs = 1e15;
-
-/** Most credits: each of them takes memory for every pair of lanes. */
-const maxCredits = 1024;
 
 /** @throws InvalidArgumentError that names the first invalid field. */
 function assertPredictable(call: PredictedCall): void {

@@ -196,6 +196,8 @@ const treeless = {
 };
 const hypercube = { period: 4, symmetry: "hypercube" };
 const ragged = [[1], [2, 3]];
+const fabric = entry.fabricOf(entry.torus([2, 2]), { gigabytesPerSecond: 1, hopLatencyPs: 1 }, 4);
+const twoLanes = { ...traffic, channels: 2, starts: Int32Array.of(...traffic.starts, 0, 0, 0, 0) };
 
 test.each([
   ["algorithmsOf", "collective", [["allReduce"]]],
@@ -232,6 +234,30 @@ test.each([
   ["graphFile", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["withRing", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["numberToBits", "x", ["float16", "1"]],
+  ["trafficOf", "source.ranks", [{ ...source, ranks: 0.5 }, layout]],
+  ["trafficOf", "source.channels", [{ ...source, channels: Number.NaN }, layout]],
+  ["lanesOfProgram", "program.ranks", [{ ...program, ranks: -1 }]],
+  ["verifyProgram", "program.starts", [{ ...program, ranks: 5 }, ring]],
+  ["fuse", "program.channels", [{ ...program, channels: 0.5 }]],
+  ["runEvents", "traffic.ranks", [{ ...traffic, ranks: 0.5 }, model]],
+  ["runEvents", "traffic.channels", [{ ...traffic, channels: Number.NaN }, model]],
+  ["runEvents", "traffic.starts", [{ ...traffic, ranks: 5 }, model]],
+  ["runEvents", "model.latency", [traffic, { ...model, latency: -1 }]],
+  ["runEvents", "credits", [traffic, model, { credits: 0.5 }]],
+  ["runEvents", "credits", [traffic, model, { credits: Number.NaN }]],
+  ["runEvents", "start[0]", [traffic, model, { start: [Number.NaN] }]],
+  ["runEvents", "log", [traffic, model, { log: {} }]],
+  ["runEvents", "onProgress", [traffic, model, { onProgress: 1 }]],
+  ["runEvents", "fabric", [traffic, model, { fabric: { links: 1 } }]],
+  ["runEvents", "fabric.links", [traffic, model, { fabric: { ...fabric, links: 0.5 } }]],
+  ["runEvents", "fabric.link", [traffic, model, { fabric: { ...fabric, link: () => 0.5 } }]],
+  ["runEvents", "fabric.link", [traffic, model, { fabric: { ...fabric, link: () => 0 } }]],
+  ["runRecurrence", "traffic.ranks", [{ ...traffic, ranks: Number.NaN }, model]],
+  ["runRecurrence", "traffic.channels", [twoLanes, model]],
+  ["runRecurrence", "start[3]", [traffic, model, { start: [0, 0, 0, "1"] }]],
+  ["evaluate", "start[1]", [program, layout, [0, Number.NaN, 0, 0], model]],
+  ["foldedTiming", "blocks[0].times", [[{ times: 0.5, steps: [] }], 4, model]],
+  ["foldedTiming", "blocks[0].steps[0]", [[{ times: 1, steps: [{ receive: -1 }] }], 4, model]],
 ])("%s refuses a wrong value of %s", (name, field, given) => {
   expect(() => run(name, given)).toThrow(expect.objectContaining({ field, code: "ERR_COMM_ARG" }));
 });
