@@ -7,6 +7,7 @@
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import {
   algorithmServes,
   algorithms,
@@ -29,6 +30,27 @@ export interface Choice {
 export interface Forced {
   readonly algorithm?: NcclAlgorithm | readonly NcclAlgorithm[] | undefined;
   readonly protocol?: NcclProtocol | readonly NcclProtocol[] | undefined;
+}
+
+/** Needs names of algorithms and protocols: a call that takes a symmetric kernel reads neither. */
+export function assertForced(subject: string, { algorithm, protocol }: Forced): void {
+  assertNames(subject, "forced.algorithm", algorithm, algorithms);
+  assertNames(subject, "forced.protocol", protocol, protocols);
+}
+
+function assertNames(
+  subject: string,
+  field: string,
+  found: unknown,
+  names: readonly string[],
+): void {
+  if (found === undefined) return;
+  const wanted: readonly unknown[] = Array.isArray(found) ? found : [found];
+  const isName = (each: unknown): boolean => names.some((name) => name === each);
+  const wrong = wanted.findIndex((each) => !isName(each));
+  if (wanted.length > 0 && wrong < 0) return;
+  const value = wanted.length === 0 ? "an empty list" : textOf(wanted[wrong]);
+  throw invalid(subject, field, value, `one or several of ${names.join(", ")}`);
 }
 
 /** The facts of a call that decide algorithm and protocol; buffer sizes do not. */

@@ -1,7 +1,7 @@
 /** Plans of NCCL for requests of any origin: every field is checked. */
 import { dtypes, isDType } from "../../api/dtype.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
-import type { Forced } from "./choice.ts";
+import { assertForced, type Forced } from "./choice.ts";
 import { isCount, planCall } from "./plan.ts";
 import type { NcclPlan, PlanRequest } from "./plan-types.ts";
 import { isNcclCollective, type NcclSettings, ncclCollectives } from "./rules.ts";
@@ -40,6 +40,7 @@ export function ncclPlan(request: PlanRequest): NcclPlan {
   if (!isDType(dtype)) refuse("dtype", dtype, `one of ${dtypes.join(", ")}`);
   assertOptions(subject, settings ?? {}, settingKinds, { path: "settings" });
   assertOptions(subject, forced ?? {}, forcedKinds, { path: "forced" });
+  assertForced(subject, forced ?? {});
   if (symmetric !== undefined) {
     const { send, recv } = symmetric;
     if (!isCount(send)) refuse("symmetric.send", send, "an offset in bytes");

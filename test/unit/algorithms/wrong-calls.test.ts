@@ -195,6 +195,8 @@ const treeless = {
   channels: [{ ...channel, tree: { ...channel.tree, root: -1 } }],
 };
 const hypercube = { period: 4, symmetry: "hypercube" };
+const inWindows = { ...request, symmetric: { send: 0, recv: 0 } };
+const exchange = { ...call, collective: "allToAll", op: undefined };
 const ragged = [[1], [2, 3]];
 const fabric = entry.fabricOf(entry.torus([2, 2]), { gigabytesPerSecond: 1, hopLatencyPs: 1 }, 4);
 const twoLanes = { ...traffic, channels: 2, starts: Int32Array.of(...traffic.starts, 0, 0, 0, 0) };
@@ -231,6 +233,11 @@ test.each([
   ["planOf", "ranks", [planner, { ...call, ranks: 0.5 }]],
   ["planOf", "count", [planner, { ...call, count: -1 }]],
   ["ncclPlan", "topology.channels[0].ring", [{ ...request, topology: ringless }]],
+  ["ncclPlan", "forced.algorithm", [{ ...inWindows, forced: { algorithm: "Rng" } }]],
+  ["ncclPlan", "forced.protocol", [{ ...inWindows, forced: { protocol: [] } }]],
+  ["ncclPlan", "forced.algorithm", [{ ...request, forced: { algorithm: ["Ring", 1] } }]],
+  ["timeOf", "forced.algorithm", [profile, { ...call, ranks: 1, forced: { algorithm: "Rng" } }]],
+  ["choiceOf", "forced.protocol", [profile, { ...exchange, forced: { protocol: "ll" } }]],
   ["graphFile", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["withRing", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["numberToBits", "x", ["float16", "1"]],

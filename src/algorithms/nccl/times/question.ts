@@ -5,7 +5,7 @@ import { InvalidArgumentError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/reduce-op.ts";
-import type { Forced } from "../choice.ts";
+import { assertForced, type Forced } from "../choice.ts";
 import { topologies } from "../machines.ts";
 import { ncclPlan } from "../request.ts";
 import { type NcclCollective, ncclCollectives } from "../rules.ts";
@@ -139,8 +139,10 @@ function check(question: TimedQuestion): void {
   if (withRoot.includes(collective) && !(isCount(root) && root < ranks)) {
     throw wrong("root", root, `a rank of 0..${ranks - 1}`);
   }
-  if (forced !== undefined && !isForced(forced)) {
-    throw wrong("forced", forced, "an object with names or lists of algorithms and protocols");
+  if (forced !== undefined) {
+    const isObject = typeof forced === "object" && forced !== null;
+    if (!isObject) throw wrong("forced", forced, "an object with algorithm and protocol");
+    assertForced(`time of ${collective}`, forced);
   }
   if (counts === undefined) return;
   if (collective !== "allToAllv") {
@@ -152,13 +154,6 @@ function check(question: TimedQuestion): void {
     const needs = `${ranks} rows of ${ranks} integers of at least 0`;
     throw wrong("counts", counts, needs);
   }
-}
-
-function isForced(forced: Forced | null): boolean {
-  if (typeof forced !== "object" || forced === null) return false;
-  const isNames = (value: unknown): boolean =>
-    value === undefined || typeof value === "string" || Array.isArray(value);
-  return isNames(forced.algorithm) && isNames(forced.protocol);
 }
 
 function fault(call: string, field: string, found: unknown, needs: string): InvalidArgumentError {

@@ -51,7 +51,7 @@ describe("a question with a wrong value", () => {
     [{ op: "mean" }, "op", 'found "mean", needs sum'],
     [{ forced: null }, "forced", "found null, needs an object"],
     [{ forced: "LL" }, "forced", 'found "LL", needs an object'],
-    [{ forced: { protocol: 7 } }, "forced", "found an object, needs an object with names"],
+    [{ forced: { protocol: 7 } }, "forced.protocol", "found 7, needs one or several of LL, "],
     [{ mode: { launch: "later" } }, "mode.launch", 'found "later", needs one of eager, graph'],
     [{ mode: { memory: "fast" } }, "mode.memory", 'found "fast"'],
     [{ mode: { processes: 8 } }, "mode.processes", "found 8"],
