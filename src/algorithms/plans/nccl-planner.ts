@@ -8,6 +8,7 @@ import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
+  choiceOfCall,
   fastestPath,
   fastestPathText,
   isNcclCollective,
@@ -24,6 +25,7 @@ import {
   planOutline,
   programName,
   type Topology,
+  timedPlan,
   undefinedReason,
 } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
@@ -113,13 +115,15 @@ class NcclCallPlan implements Plan {
   #layout: Layout | undefined;
 
   constructor(plan: NcclPlan, wheel: string | undefined, isSymmetric: boolean) {
-    const { collective, nodes, ranks, count } = plan;
     this.facts = plan;
     this.#wheel = wheel;
-    this.#isCopied =
-      isSymmetric && collective === "allGather" && nodes === 1 && ranks > 1 && count > 0;
-    this.name = this.#isCopied ? "Symmetric" : programName(plan);
-    this.protocol = this.#isCopied ? undefined : plan.protocol;
+    const isGather = isSymmetric && plan.collective === "allGather";
+    // The kernel does not depend on the place of the buffers.
+    const call = isGather ? timedPlan(plan, { send: 0, recv: 0 }) : undefined;
+    const copy = call?.kind === "symmetric" ? call : undefined;
+    this.#isCopied = copy !== undefined;
+    this.name = copy === undefined ? programName(plan) : choiceOfCall(copy).name;
+    this.protocol = copy === undefined ? plan.protocol : copy.kernel;
     this.ranks = plan.ranks;
     this.channels = plan.channels;
   }

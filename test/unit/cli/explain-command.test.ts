@@ -200,7 +200,9 @@ describe("NCCL's plans", () => {
   test("an all-gather in symmetric memory names the kernel beside the Ring that it stands for", async () => {
     const text = "in symmetric memory its kernel copies the same blocks";
     const gather = "explain all-gather --like nccl-2.28 --ranks 4 --nccl symmetric";
-    expect((await cli(gather)).out).toMatch(/4 ranks: Symmetric\n/);
+    expect((await cli(gather)).out).toMatch(/4 ranks: Symmetric LL\n/);
+    const large = JSON.parse((await cli(`${gather} --count 1M --json`)).out);
+    expect(large).toMatchObject({ algorithm: "Symmetric LD", protocol: "LD" });
     expect((await cli(gather)).out).toContain(`${text} as Ring LL\n`);
     expect((await cli("explain all-gather --like nccl-2.28 --ranks 4")).out).not.toContain(text);
     expect((await cli(gather.replace("4", "1"))).out).not.toContain(text);
