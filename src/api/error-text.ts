@@ -133,7 +133,7 @@ export function ranksText(ranks: readonly number[]): string {
 }
 
 /** Numbers and runs of numbers that are listed; an error's facts hold all of them. */
-const maxListed = 32;
+export const maxListed = 32;
 
 /** `0, 2, 5` or `4..7, 9`. */
 export function numbersText(numbers: readonly number[]): string {

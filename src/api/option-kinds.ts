@@ -1,5 +1,5 @@
 /** Options by name and kind: an unknown one, or one of another kind, would be ignored in silence, or fail far from here. */
-import { withArticle } from "./error-text.ts";
+import { maxListed, withArticle } from "./error-text.ts";
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
 import { namesText } from "./nearest.ts";
 import { typedArrayClass } from "./typed-array.ts";
@@ -98,6 +98,13 @@ export function textOf(value: unknown): string {
   if (typeof value !== "object" || value === null) return String(value);
   const kind = Array.isArray(value) ? "array" : (typedArrayClass(value) ?? "object");
   return withArticle(kind);
+}
+
+/** The first values of an array, each as `textOf` gives it; an array alone is too long for an error's text. */
+export function listText(values: readonly unknown[]): string {
+  const shown = Array.from(values.slice(0, maxListed), textOf).join(", ");
+  const more = values.length - maxListed;
+  return more > 0 ? `[${shown}, and ${more} more]` : `[${shown}]`;
 }
 
 /**

@@ -8,7 +8,7 @@
  */
 
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, listText, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { typedArrayClass } from "../api/typed-array.ts";
 import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
@@ -312,7 +312,7 @@ function assertDeclared(
     throw fault("dtype", textOf(dtype), '"float32" or "float64"');
   }
   if (!Array.isArray(shape) || !shape.every((each) => Number.isSafeInteger(each) && each >= 0)) {
-    const found = Array.isArray(shape) ? `[${shape.map(textOf).join(",")}]` : textOf(shape);
+    const found = Array.isArray(shape) ? listText(shape) : textOf(shape);
     throw fault("shape", found, "an array of integers of at least 0");
   }
   const length = elementsOf(shape);

@@ -7,7 +7,7 @@
  * same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
  */
 import { InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
-import { invalid, textOf } from "../../api/option-kinds.ts";
+import { invalid, listText, textOf } from "../../api/option-kinds.ts";
 import { balancedTree } from "./connect.ts";
 import { assertTopology, levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
@@ -154,7 +154,7 @@ export function graphFile(topology: Topology, devices: readonly number[]): strin
   const isDevice = (each: unknown): boolean => Number.isInteger(each) && Number(each) >= 0;
   const isList = Array.isArray(devices) && devices.every(isDevice);
   if (!isList || devices.length !== ranks || new Set(devices).size !== ranks) {
-    const found = isList ? `[${devices.join(", ")}]` : textOf(devices);
+    const found = Array.isArray(devices) ? listText(devices) : textOf(devices);
     throw invalid("graphFile", "devices", found, `${ranks} different numbers of GPUs`);
   }
   const found = channels.slice(0, channels.length / 2);

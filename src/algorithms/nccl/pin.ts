@@ -4,7 +4,13 @@
  * NCCL gets them as environment variables, a configuration and a graph file; the simulated plan uses the same facts.
  * Both are checked here.
  */
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  invalid,
+  listText,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { type NcclVariables, ncclEnvironment, settingOf } from "./environment.ts";
 import { channelLimit, type NcclSettings, resolveSettings } from "./rules.ts";
 import { isRing } from "./topology.ts";
@@ -132,5 +138,5 @@ function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
     );
   }
   if (isRing(rings)) return;
-  throw invalid(subject, "plan.rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
+  throw invalid(subject, "plan.rings", listText(rings), "every rank from 0 on once");
 }

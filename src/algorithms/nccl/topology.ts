@@ -6,7 +6,7 @@
  * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
-import { invalid, textOf } from "../../api/option-kinds.ts";
+import { invalid, listText, textOf } from "../../api/option-kinds.ts";
 import { assertArgument } from "../arguments.ts";
 import type { Evidence, ResolvedSettings } from "./rules.ts";
 
@@ -180,7 +180,7 @@ export function assertTopology(subject: string, found: unknown): void {
         continue;
       }
       const field = `topology.channels[${at}].${name}`;
-      throw invalid(subject, field, `[${order.join(", ")}]`, `every rank of 0..${ranks - 1} once`);
+      throw invalid(subject, field, listText(order), `every rank of 0..${ranks - 1} once`);
     }
   }
 }
@@ -204,7 +204,7 @@ export function withRing(topology: Topology, order: readonly number[]): Topology
   }
   const { ranks } = topology;
   if (!Array.isArray(order) || order.length !== ranks || !isRing(order)) {
-    const found = Array.isArray(order) ? `[${order.join(", ")}]` : textOf(order);
+    const found = Array.isArray(order) ? listText(order) : textOf(order);
     throw invalid("withRing", "order", found, `every rank of 0..${ranks - 1} once`);
   }
   const start = order.indexOf(0);

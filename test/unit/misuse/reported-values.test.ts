@@ -1,5 +1,6 @@
 /** Errors quote found values as written: a text in quotes and a bigint with its n differ from the needed number. */
 import { asDType, bytesOf, connect, createWorld, firstAvailable } from "twinccl";
+import { graphFile, h200x8, ncclPlan, resolvePin, withRing } from "twinccl/algorithms";
 import { bench, sizeText } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";
 import {
@@ -137,7 +138,7 @@ const textless: readonly (readonly [string, () => unknown])[] = [
   ["ParameterSet: declarations[0].name: found an object, needs", () => declared({ name: bare })],
   ['parameter 0 "w": dtype: found an object, needs', () => declared({ dtype: bare })],
   ['parameter 0 "w": shape: found an object, needs', () => declared({ shape: bare })],
-  ['parameter 0 "w": shape: found [2,an object], needs', () => declared({ shape: [2, bare] })],
+  ['parameter 0 "w": shape: found [2, an object], needs', () => declared({ shape: [2, bare] })],
   ["parameter an object: no parameter has this name", () => new ParameterSet([]).get(bare)],
   [
     "crossEntropy: targets[0]: found an object, needs",
@@ -150,6 +151,10 @@ const textless: readonly (readonly [string, () => unknown])[] = [
   [
     "optimizer: steps: found an object, needs",
     () => optimizer().restore({ ...optimizer().state(), values: { steps: bare } }),
+  ],
+  [
+    "withRing: order: found [0, 1n, an object], needs every rank of 0..1 once",
+    () => withRing(h200x8(2), [0, 1n, bare] as Wrong),
   ],
   [
     "encodeTensors: w: found a Float32Array of an object, needs",
@@ -173,6 +178,24 @@ const textless: readonly (readonly [string, () => unknown])[] = [
 describe("found", () => {
   test.each(textless)("%s", async (line, work) => {
     expect(await refusal(work)).toContain(line);
+  });
+
+  test("the first of many values", async () => {
+    const machine = h200x8(2);
+    const long = new Array(100_000).fill(0);
+    const [channel] = machine.channels;
+    const topology = { ...machine, channels: [{ ...channel, ring: long }] } as Wrong;
+    const call = { version: "2.28", collective: "allReduce", dtype: "float32", op: "sum" } as const;
+    const zeros = new Array(32).fill(0).join(", ");
+    for (const work of [
+      () => ncclPlan({ ...call, topology, count: 8 }),
+      () => withRing(machine, long),
+      () => graphFile(machine, long),
+      () => resolvePin({ rings: long }),
+      () => declared({ shape: long.fill(-1, 32) }),
+    ]) {
+      expect(await refusal(work)).toContain(`found [${zeros}, and 99968 more], needs`);
+    }
   });
 
   test("a server without a text", async () => {

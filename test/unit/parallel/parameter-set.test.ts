@@ -43,7 +43,7 @@ test.each<[string, ParameterDeclaration[], RegExp]>([
     /parameter 1 "w": name/,
   ],
   ["a dtype of no parameters", [{ name: "w", shape: [], dtype: "int8" as "float32" }], /dtype/],
-  ["a negative extent", [{ name: "w", shape: [2, -1] }], /"w": shape: found \[2,-1\]/],
+  ["a negative extent", [{ name: "w", shape: [2, -1] }], /"w": shape: found \[2, -1\]/],
   ["too few values", [{ name: "w", shape: [2, 2], values: [1, 2] }], /found 2 elements, needs 4/],
 ])("%s is refused", (_, wrong, message) => {
   expect(() => new ParameterSet(wrong)).toThrow(InvalidArgumentError);
