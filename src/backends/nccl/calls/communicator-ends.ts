@@ -71,6 +71,8 @@ export class CommunicatorEnds {
     } finally {
       ignore?.();
       this.#ending.delete(comm);
+      // A wait past the bound would release the other ranks as if this one were there.
+      cancelled.abort();
     }
   }
 

@@ -5,7 +5,7 @@ import { fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll } from "../job/joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 
 quickTime();
 
@@ -134,6 +134,21 @@ describe("an end that waits for another rank", () => {
       await b.comm.close();
     });
     await a.comm.close();
+  }, 40_000);
+
+  test("is withdrawn from the store when it has timed out", async () => {
+    const ranks = await joinAll(2);
+    const [a, b] = ranks as [Joined, Joined];
+    const [mine, others] = (await splits(ranks, 1)).flat() as [Communicator, Communicator];
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    await mine.close();
+    await expect.poll(() => warn.mock.calls.length, { timeout: 20_000 }).toBe(1);
+    warn.mockRestore();
+    const key = a.met.find((each) => each.startsWith("end ")) as string;
+    const barrier = b.membership.awaitBarriers([{ key, ranks: [0, 1] }], { timeoutMs: 50 });
+    expect(await errorOf(barrier)).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [0] });
+    await others.close();
+    await closeAll(ranks);
   }, 40_000);
 
   test("is called off when that rank's process is gone, and other ends are not", async () => {
