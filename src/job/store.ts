@@ -40,7 +40,7 @@ export class Store {
   readonly #left = new Set<number>();
   /** Ends of processes in words, by rank. */
   readonly #ended = new Map<number, string>();
-  /** The peers of ranks that have asked to join, except those that were gone before the answer. */
+  /** The peers of ranks that have asked to be in the next generation, except those that were gone before the answer. */
   readonly #asked = new Map<number, Peer>();
   #latest: Generation | undefined;
   #joinPhase: JoinPhase | undefined;
@@ -147,12 +147,12 @@ export class Store {
   }
 
   /**
-   * Fails the first join phase where it waits for a process that has ended. A rank whose own join has failed before is blamed
+   * Fails a join phase of fresh ranks where it waits for a process that has ended. A rank whose own join has failed before is blamed
    * once no other is missing: until then it would hide the rank that it waited for.
    */
   #failWithoutEnded(): void {
     const joinPhase = this.#joinPhase;
-    if (joinPhase === undefined || this.#latest !== undefined) return;
+    if (joinPhase?.purpose.kind !== "join") return;
     const { missing } = joinPhase;
     const ended = missing.filter((rank) => this.#ended.has(rank));
     const unasked = ended.filter((rank) => !this.#asked.has(rank));
@@ -160,10 +160,11 @@ export class Store {
     const ranks = isLast ? ended : unasked;
     const [first] = ranks;
     if (first === undefined) return;
-    const all = ranks.length > 1 ? `${ranksText(ranks)} ended before they joined; ` : "";
+    const joined = this.#latest === undefined ? "joined" : "joined again";
+    const all = ranks.length > 1 ? `${ranksText(ranks)} ended before they ${joined}; ` : "";
     joinPhase.fail({
       code: "gone",
-      headline: `${all}rank ${first} ended before it joined: ${this.#ended.get(first)}`,
+      headline: `${all}rank ${first} ended before it ${joined}: ${this.#ended.get(first)}`,
       hint: `look at the output of ${ranksText(ranks)}: every rank of a job calls connect()`,
       ranks,
       joined: joinPhase.arrived,
@@ -272,6 +273,7 @@ export class Store {
     );
     const generation = new Generation(number, members);
     this.#joinPhase = undefined;
+    this.#asked.clear();
     this.#latest = generation;
     for (const [rank, { peer }] of joined.entries()) {
       this.#joining.delete(peer);

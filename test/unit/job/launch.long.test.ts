@@ -248,6 +248,22 @@ describe("a failure", () => {
     });
   });
 
+  test("names a rank that ended well before it joined again", async () => {
+    const path = script(
+      "left.mjs",
+      `await (await join()).leave();
+       if (rank === 1) process.exit(0);
+       await pause(500);
+       const { code, message } = await join().catch((error) => error);
+       console.log(code, message.match(/rank 1 .*/)?.[0]);`,
+    );
+    const { status, lines } = await launch(["-n", "2", path]).ended;
+    expect({ status, lines }).toEqual({
+      status: 0,
+      lines: ["[0] ERR_COMM_RENDEZVOUS rank 1 ended before it joined again: exit status 0"],
+    });
+  });
+
   test("lets survivors continue with --on-failure keep", async () => {
     const path = script(
       "keeps.mjs",

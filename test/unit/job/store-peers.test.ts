@@ -333,6 +333,35 @@ describe("a process of the launcher that ends", () => {
     expect(zero.replies).toMatchObject([failure]);
   });
 
+  test("after the job it had joined fails those that start the job again", () => {
+    const { store, peers } = joined(3);
+    for (const peer of peers) store.gone(peer, "left", "");
+    const [zero, two] = [new Noting("rank 0"), new Noting("rank 2")];
+    join(store, zero, 0, 3);
+    expect(zero.replies).toEqual([]);
+    store.ended(1, "exit status 0");
+    const headline = "rank 1 ended before it joined again: exit status 0";
+    expect(zero.replies).toMatchObject([{ ...failure, headline }]);
+    join(store, two, 2, 3);
+    expect(two.replies).toMatchObject([{ ...failure, headline, joined: [2] }]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test("after the job it had joined does not hinder a smaller one, or a rebuild", () => {
+    const { store, peers } = joined(3);
+    const [zero, one, two] = peers as [Noting, Noting, Noting];
+    store.gone(two, "left", "");
+    store.ended(2, "exit status 0");
+    ask(store, zero, rejoin(2, 0));
+    ask(store, one, rejoin(2, 0));
+    vi.advanceTimersByTime(100);
+    expect([zero.last, one.last]).toMatchObject([{ generation: 1 }, { generation: 1 }]);
+    for (const peer of [zero, one]) store.gone(peer, "left", "");
+    const again = [0, 1].map((rank) => new Noting(`rank ${rank}`));
+    for (const [rank, peer] of again.entries()) join(store, peer, rank, 2);
+    expect(again.map(({ last }) => last?.kind)).toEqual(["joined", "joined"]);
+  });
+
   test("after its join has failed fails no other join", () => {
     const store = new Store({ jobId, size: 3, hosted: false });
     const [zero, two] = [new Noting("rank 0"), new Noting("rank 2")];
@@ -382,12 +411,14 @@ describe("a process of the launcher that ends", () => {
     ]);
   });
 
-  test("after the job has formed fails no join, also of its next start", () => {
+  test("after the job has formed fails the next start of the job alone", () => {
     const { store, peers } = joined(2);
     store.ended(1, "exit status 0");
+    expect(peers.map(({ last }) => last?.kind)).toEqual(["joined", "joined"]);
     for (const peer of peers) store.gone(peer, "left", "left");
     const again = new Noting("rank 0");
     join(store, again, 0, 2, 1);
-    expect(again.replies).toEqual([]);
+    const headline = "rank 1 ended before it joined again: exit status 0";
+    expect(again.replies).toMatchObject([{ ...failure, headline }]);
   });
 });
