@@ -2,8 +2,10 @@
 
 import { inspect } from "node:util";
 import * as api from "twinccl";
+import { CudaError, NcclError } from "twinccl/nccl";
 import * as parallel from "twinccl/parallel";
 import { sim } from "twinccl/sim";
+import { WebgpuError } from "twinccl/webgpu";
 import { describe, expect, test } from "vitest";
 import { alignedTable, errorMessage, ranksText } from "../../../src/api/error-text.ts";
 
@@ -116,6 +118,21 @@ describe("the classes", () => {
       (each) => !["hint", "file"].includes(each),
     );
     expect(own.filter((each) => Reflect.get(placed, each) === undefined)).toEqual([]);
+  });
+
+  test.each([NcclError, CudaError])("of a native call need one: %s", (Kind) => {
+    const Made = Kind as new (failure?: unknown) => api.CommError;
+    const right = { cCall: "f", status: 1, statusName: "s", detail: "" };
+    expect(new Made(right).message).toContain("f: s (1)");
+    for (const wrong of ["text", null, undefined, {}, { ...right, status: "1" }])
+      expect(() => new Made(wrong)).toThrow(expect.objectContaining({ field: "failure" }));
+  });
+
+  test("of WebGPU needs a fault", () => {
+    const Made = WebgpuError as new (...given: unknown[]) => api.CommError;
+    for (const fault of [undefined, "toString", Object.create(null)])
+      expect(() => new Made("text", fault)).toThrow(expect.objectContaining({ field: "fault" }));
+    expect(new Made("a", "lost", "b").message).toContain("webgpu (a): the device was lost: b");
   });
 
   test("are all exported, and every exported error is one of them", () => {

@@ -1,5 +1,6 @@
 /** Errors of native calls: the C function, its device, its status and the library's message. */
 import { CommError, type CommErrorFacts, type ErrorText } from "../../../api/index.ts";
+import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { cudaHint, ncclHint } from "./hints.ts";
 
 /** Facts of a failed native call. */
@@ -20,8 +21,12 @@ abstract class NativeError extends CommError implements NativeFailure {
   readonly statusName: string;
   readonly detail: string;
 
-  constructor(failure: NativeFailure, hint: string, facts: CommErrorFacts) {
-    super(failureText(failure, hint, facts), facts);
+  constructor(
+    failure: NativeFailure,
+    hintOf: (statusName: string) => string,
+    facts: CommErrorFacts,
+  ) {
+    super(failureText(failure, hintOf, facts), facts);
     this.cCall = failure.cCall;
     this.status = failure.status;
     this.statusName = failure.statusName;
@@ -40,7 +45,7 @@ export class NcclError extends NativeError {
   readonly code = "ERR_COMM_NCCL";
 
   constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failure, ncclHint(failure.statusName), facts);
+    super(failure, ncclHint, facts);
   }
 
   override seenBy(facts: CommErrorFacts): NcclError {
@@ -54,7 +59,7 @@ export class CudaError extends NativeError {
   readonly code = "ERR_COMM_CUDA";
 
   constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failure, cudaHint(failure.statusName), facts);
+    super(failure, cudaHint, facts);
   }
 
   override seenBy(facts: CommErrorFacts): CudaError {
@@ -67,8 +72,18 @@ export function located(error: unknown, facts: CommErrorFacts): unknown {
   return error instanceof CommError && error.rank === undefined ? error.seenBy(facts) : error;
 }
 
-function failureText(failure: NativeFailure, hint: string, facts: CommErrorFacts): ErrorText {
-  const { cCall, status, statusName, detail } = failure;
+function failureText(
+  failure: NativeFailure,
+  hintOf: (statusName: string) => string,
+  facts: CommErrorFacts,
+): ErrorText {
+  const { cCall, status, statusName, detail } = Object(failure) as NativeFailure;
+  const areTexts = [cCall, statusName, detail].every((each) => typeof each === "string");
+  if (!areTexts || typeof status !== "number") {
+    const needed = "{ cCall, status, statusName, detail }: a text alone names no native call";
+    throw invalid("error of a native call", "failure", textOf(failure), needed);
+  }
+  const hint = hintOf(statusName);
   const headline = `${cCall}: ${statusName} (${status})${detail === "" ? "" : `: ${detail}`}`;
   return { headline, table: [whereOf(facts)].filter(({ length }) => length > 0), hint };
 }

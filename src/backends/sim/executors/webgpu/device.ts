@@ -1,6 +1,7 @@
 /** An open device: its name, its limits, and its first failure. */
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
+import { invalid, textOf } from "../../../../api/option-kinds.ts";
 import { type AdapterRequest, adapterName, findAdapter, hasOwnGpu, sleepUntil } from "./adapter.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
@@ -230,6 +231,12 @@ export interface WebgpuErrorFacts extends CommErrorFacts {
   readonly foreign?: boolean | undefined;
 }
 
+function assertFault(found: unknown): void {
+  const known = Object.keys(hints);
+  if (known.some((each) => each === found)) return;
+  throw invalid("WebgpuError", "fault", textOf(found), `one of ${known.join(", ")}`);
+}
+
 /** A WebGPU device failed. `adapter` names it, `fault` is the kind of failure, and the message ends with the next step. */
 export class WebgpuError extends CommError {
   static override readonly name: string = "WebgpuError";
@@ -238,6 +245,7 @@ export class WebgpuError extends CommError {
   readonly fault: WebgpuFault;
 
   constructor(adapter: string, fault: WebgpuFault, detail: string, facts: WebgpuErrorFacts = {}) {
+    assertFault(fault);
     const what = { lost: "the device was lost", "out-of-memory": "the device has no memory left" };
     const found = fault === "lost" || fault === "out-of-memory" ? what[fault] : `${fault} error`;
     const hint = fault === "lost" && facts.foreign === true ? lostOwn : hints[fault];
