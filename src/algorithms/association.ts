@@ -43,6 +43,8 @@ export function along<V>(folds: Folds<V>, order: readonly number[]): V {
   assertFolds("along", folds);
   const isOrder = Array.isArray(order) && order.length > 0;
   assertArgument(isOrder, "along", "order", order, "an array of ranks, at least one");
+  const wrong = order.findIndex((rank) => !Number.isSafeInteger(rank));
+  assertArgument(wrong < 0, "along", `order[${wrong}]`, order[wrong], "a rank");
   let partial = folds.own(order[0] as number);
   for (let i = 1; i < order.length; i++) partial = folds.into(partial, order[i] as number);
   return partial;

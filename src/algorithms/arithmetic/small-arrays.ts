@@ -33,7 +33,13 @@ export function numbersToBits<D extends SmallFloat>(
   }
   const { length } = ArrayBuffer.isView(numbers) ? bytesOfArray(numbers) : numbers;
   const bits = dtype.startsWith("float8") ? new Uint8Array(length) : new Uint16Array(length);
-  for (let at = 0; at < length; at++) bits[at] = numberToBits(dtype, Number(numbers[at]));
+  for (let at = 0; at < length; at++) {
+    const x: unknown = numbers[at];
+    if (typeof x !== "number") {
+      throw invalid("numbersToBits", `numbers[${at}]`, textOf(x), "a number");
+    }
+    bits[at] = numberToBits(dtype, x);
+  }
   return bits as HostArrays[D];
 }
 

@@ -15,6 +15,11 @@ export const topologies = {
 /** The name of a machine. */
 export type TopologyName = keyof typeof topologies;
 
+/** True for the name of a machine. */
+export function isTopologyName(found: unknown): found is TopologyName {
+  return typeof found === "string" && Object.hasOwn(topologies, found);
+}
+
 /** A machine. */
 export type TopologyOption = TopologyName | HostNetwork | GraphNodes;
 
@@ -23,7 +28,7 @@ export type TopologyOption = TopologyName | HostNetwork | GraphNodes;
  * the errors.
  */
 export function machineOf(option: TopologyOption, subject = "sim"): (ranks: number) => Topology {
-  if (typeof option === "string" && Object.hasOwn(topologies, option)) return topologies[option];
+  if (isTopologyName(option)) return topologies[option];
   if (typeof option === "object" && option !== null) {
     if ("xml" in option) return graphTopology(option, undefined, subject);
     if ("hosts" in option) return hostTopology(option, subject);

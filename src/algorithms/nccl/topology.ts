@@ -7,7 +7,7 @@
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import { invalid, listText, textOf } from "../../api/option-kinds.ts";
-import { assertArgument } from "../arguments.ts";
+import { assertArgument, assertInteger } from "../arguments.ts";
 import type { Evidence, ResolvedSettings } from "./rules.ts";
 
 /** A tree of ranks. */
@@ -166,9 +166,11 @@ const ranksOn = new WeakMap<object, number>();
 
 /** Needs the topology of a machine. */
 export function assertTopology(subject: string, found: unknown): void {
-  const { ranks = 0, channels } = Object(found) as Partial<Topology>;
-  const is = ranks >= 1 && Array.isArray(channels);
+  const { ranks, nodes, channels } = Object(found) as Topology;
+  const is = Array.isArray(channels);
   assertArgument(is, subject, "topology", found, "that of a machine, such as h200x8(8)");
+  assertInteger(subject, "topology.ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
+  assertInteger(subject, "topology.nodes", nodes, 1, ranks);
   for (const [at, channel] of (channels as readonly unknown[]).entries()) {
     const { ring, tree } = Object(channel) as Partial<ChannelPaths>;
     for (const [name, path] of [["ring", ring] as const, ["tree", tree] as const]) {

@@ -205,13 +205,10 @@ function assertPredictable(call: PredictedCall): void {
     throw invalid("predict", "topology", textOf(topology), "one such as torus([4, 4])");
   }
   if (topology !== undefined && topology.ranks !== ranks) {
-    throw invalid(
-      "predict",
-      "topology",
-      `one of ${topology.ranks} ranks`,
-      `one of ${ranks}, as ranks says`,
-    );
+    const found = `one of ${textOf(topology.ranks)} ranks`;
+    throw invalid("predict", "topology", found, `one of ${ranks}, as ranks says`);
   }
+  if (topology !== undefined) whole("topology.period", topology.period, 1, ranks);
 }
 
 /** Rejects an algorithm that the catalogue has for another collective; an algorithm of the caller is not checked. */

@@ -197,6 +197,8 @@ const treeless = {
 const hypercube = { period: 4, symmetry: "hypercube" };
 const inWindows = { ...request, symmetric: { send: 0, recv: 0 } };
 const exchange = { ...call, collective: "allToAll", op: undefined };
+const square = entry.torus([2, 2]);
+const predicted = { ...calls.predict[0] };
 const ragged = [[1], [2, 3]];
 const fabric = entry.fabricOf(entry.torus([2, 2]), { gigabytesPerSecond: 1, hopLatencyPs: 1 }, 4);
 const twoLanes = { ...traffic, channels: 2, starts: Int32Array.of(...traffic.starts, 0, 0, 0, 0) };
@@ -238,6 +240,17 @@ test.each([
   ["ncclPlan", "forced.algorithm", [{ ...request, forced: { algorithm: ["Ring", 1] } }]],
   ["timeOf", "forced.algorithm", [profile, { ...call, ranks: 1, forced: { algorithm: "Rng" } }]],
   ["choiceOf", "forced.protocol", [profile, { ...exchange, forced: { protocol: "ll" } }]],
+  ["timeOf", "collective", [profile, { ...call, collective: Object.create(null) }]],
+  ["testedBytes", "collective", [{ ...call, collective: Object.create(null) }]],
+  ["choiceOf", "profile", [{ ...profile, topology: Object.create(null) }, call]],
+  ["residualsOf", "profile", [{ ...profile, nccl: Symbol("none") }, []]],
+  ["along", "order[1]", [folds, [0, Symbol("none")]]],
+  ["numbersToBits", "numbers[0]", ["float16", [Object.create(null)]]],
+  ["numbersToBits", "numbers[1]", ["float16", [1, "1"]]],
+  ["predict", "topology", [{ ...predicted, topology: { ...square, ranks: Symbol("none") } }]],
+  ["predict", "topology.period", [{ ...predicted, topology: { ...square, period: 0.5 } }]],
+  ["withRing", "topology.ranks", [{ ...machine, ranks: Object.create(null) }, [0]]],
+  ["graphFile", "topology.nodes", [{ ...machine, nodes: Symbol("none") }, [0]]],
   ["graphFile", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["withRing", "topology.channels[0].tree", [treeless, [0, 1, 2, 3]]],
   ["numberToBits", "x", ["float16", "1"]],

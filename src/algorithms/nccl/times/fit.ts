@@ -5,7 +5,7 @@
  * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
  */
 import { invalid, textOf } from "../../../api/option-kinds.ts";
-import { topologies } from "../machines.ts";
+import { isTopologyName } from "../machines.ts";
 import type { TimedCall } from "./call.ts";
 import { type CallMode, callUs, modeOf } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -114,7 +114,7 @@ function timedOf(origin: ProfileOrigin, measurements: readonly Measurement[]): T
 const subject = "fit of a profile";
 
 function checkPlanned(origin: Partial<ProfileOrigin> | null | undefined, field: string): void {
-  if (Object.hasOwn(topologies, origin?.topology ?? "")) return;
+  if (isTopologyName(origin?.topology) && typeof origin?.nccl === "string") return;
   throw invalid(subject, field, textOf(origin), "the origin of a profile, with its topology");
 }
 

@@ -6,7 +6,7 @@ import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/reduce-op.ts";
 import { assertForced, type Forced } from "../choice.ts";
-import { topologies } from "../machines.ts";
+import { isTopologyName, topologies } from "../machines.ts";
 import { ncclPlan } from "../request.ts";
 import { type NcclCollective, ncclCollectives } from "../rules.ts";
 import { packBytes, type TimedCall, timedPlan } from "./call.ts";
@@ -124,7 +124,7 @@ const withRoot: readonly string[] = ["reduce", "broadcast", "gather", "scatter"]
 function check(question: TimedQuestion): void {
   const { collective, ranks, count, dtype, op, root = 0, counts, forced } = question;
   if (!timedCollectives.includes(collective)) {
-    const names = namesText(String(collective), timedCollectives);
+    const names = namesText(typeof collective === "string" ? collective : "", timedCollectives);
     throw fault("a call", "collective", collective, `one of ${names}`);
   }
   const wrong = (field: string, found: unknown, needs: string): InvalidArgumentError =>
@@ -234,7 +234,7 @@ const measuredFields: readonly string[] = ["us", "source", "weight"];
 
 /** Refuses what is no profile or no question; `parseProfile` checks the fields of a profile. */
 function checkArguments(profile: Partial<MachineProfile> | null, question: unknown): void {
-  const isPlanned = Object.hasOwn(topologies, profile?.topology ?? "");
+  const isPlanned = isTopologyName(profile?.topology) && typeof profile?.nccl === "string";
   if (!isPlanned || !profile?.numbers || !profile.mode || !profile.measured) {
     const needs = "a profile, such as machineProfiles.h200x8 or that of parseProfile";
     throw invalid("time of a call", "profile", textOf(profile), needs);
