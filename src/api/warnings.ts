@@ -1,14 +1,10 @@
 /** Warnings for cases without a caller that could get an error. */
 import { errorText, escaped } from "./error-text.ts";
-
-interface WarningProcess {
-  readonly emitWarning?: (text: string, kind: string) => void;
-}
+import { runtimeProcess } from "./runtime-process.ts";
 
 /** A warning of the runtime's own kind, where it has one. Control characters of it are escaped. */
 export function emitWarning(text: string, kind: string): void {
-  const runtime = globalThis as { process?: WarningProcess };
-  runtime.process?.emitWarning?.(escaped(text), kind);
+  runtimeProcess()?.emitWarning?.(escaped(text), kind);
 }
 
 /** Warns of the rejection of a promise that a callback returned: it is not awaited, and would end the process. */

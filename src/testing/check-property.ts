@@ -6,6 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { runtimeProcess } from "../api/runtime-process.ts";
 import { assertMembers, assertWhole } from "./argument-checks.ts";
 
 /** Replay position of a failure. */
@@ -40,10 +41,7 @@ const defaultSeed = 0x2717cc1;
  */
 export function environmentReplay(seed: number = defaultSeed): Replay {
   assertWhole("environmentReplay", "seed", seed);
-  const runtime = globalThis as {
-    readonly process?: { readonly env?: Readonly<Record<string, string | undefined>> };
-  };
-  const variables = runtime.process?.env ?? {};
+  const variables = runtimeProcess()?.env ?? {};
   const { TWINCCL_SEED: text, TWINCCL_PATH: path, TWINCCL_COMMANDS: commands } = variables;
   const given = isSet(text) ? Number(text) : seed;
   if (!Number.isSafeInteger(given)) throw new Error(`TWINCCL_SEED=${text} is no integer`);

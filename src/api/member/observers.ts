@@ -4,6 +4,7 @@ import type { Caller } from "../errors.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
+import { runtimeProcess } from "../runtime-process.ts";
 import type { CollectiveName } from "../specification.ts";
 
 /** The message of one operation, at every moment: its number is corrected where others were posted before it. */
@@ -79,20 +80,6 @@ interface Channel {
   publish(message: object): void;
 }
 
-interface TracingChannel {
-  readonly start: Channel;
-  readonly asyncEnd: Channel;
-  readonly error: Channel;
-}
-
-interface ChannelModule {
-  tracingChannel(name: string): TracingChannel;
-}
-
-interface Runtime {
-  readonly process?: { getBuiltinModule?: (name: string) => unknown };
-}
-
 /** The channels of a collective: every call reads whether each of them has subscribers. */
 export interface Channels {
   readonly onStart: Channel;
@@ -100,10 +87,7 @@ export interface Channels {
   readonly onError: Channel;
 }
 
-const runtime = (globalThis as Runtime).process;
-const channelModule = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
-  | ChannelModule
-  | undefined;
+const channelModule = runtimeProcess()?.getBuiltinModule?.("node:diagnostics_channel");
 
 const known = new Map<CollectiveName, Channels>();
 

@@ -3,7 +3,8 @@ import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../bac
 import { firstLine } from "../error-text.ts";
 import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
-import { launcherEnvironment, type Variables } from "./launchers.ts";
+import { runtimeProcess } from "../runtime-process.ts";
+import { launcherEnvironment } from "./launchers.ts";
 import { LocalWorld, noteSelection } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
@@ -151,10 +152,6 @@ function noneAvailableError(attempts: readonly Attempt[]): BackendUnavailableErr
 
 // Jobs of a single process.
 
-interface Runtime {
-  readonly process?: { readonly env?: Variables };
-}
-
 /**
  * Refuses to be one of several processes: each would be a job of one rank, without the others.
  *
@@ -166,7 +163,7 @@ export function assertSingleProcess(
   size: number | undefined,
   attempts: readonly Attempt[] = [],
 ): void {
-  const launched = launcherEnvironment((globalThis as Runtime).process?.env ?? {});
+  const launched = launcherEnvironment(runtimeProcess()?.env ?? {});
   const processes = launched?.size ?? 1;
   const ranks = size ?? processes;
   if (ranks === 1 && processes === 1) return;

@@ -9,6 +9,7 @@
 import { escaped } from "../error-text.ts";
 import { nextTurn, setOwnTimer } from "../ledger/turns.ts";
 import type { Operation } from "../op.ts";
+import { runtimeProcess } from "../runtime-process.ts";
 
 /** A world with running ranks in this process. */
 export interface ActiveWorld {
@@ -18,18 +19,10 @@ export interface ActiveWorld {
   interruptedText(): string;
 }
 
-interface SignalProcess {
-  readonly pid: number;
-  readonly stderr: { write(text: string, written: () => void): unknown };
-  on(signal: "SIGINT", listener: () => void): unknown;
-  removeListener(signal: "SIGINT", listener: () => void): unknown;
-  listenerCount(signal: "SIGINT"): number;
-  kill(pid: number, signal: "SIGINT"): unknown;
-}
-
 const checkEveryMs = 250;
 
-const { process: runtime } = globalThis as { readonly process?: SignalProcess };
+/** Without signals, nothing is listened to. */
+const runtime = runtimeProcess() as (typeof globalThis)["process"] | undefined;
 
 /** A reference to an active world; weak from the first check on. */
 class Entry {

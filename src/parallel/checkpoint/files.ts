@@ -6,6 +6,7 @@
 
 import { UnsupportedError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { runtimeProcess } from "../../api/runtime-process.ts";
 
 /** The storage of checkpoints. All ranks see the same files. */
 export interface CheckpointFiles {
@@ -106,10 +107,6 @@ interface Paths {
   readonly sep: string;
 }
 
-interface Runtime {
-  readonly process?: { readonly getBuiltinModule?: (name: string) => unknown };
-}
-
 /**
  * Keeps checkpoints in a directory, which is created for the first one. All processes of a job must see the same directory.
  *
@@ -131,7 +128,7 @@ export function directoryFiles(directory: string): CheckpointFiles {
       'such as "run-7"; of a file: URL, fileURLToPath gives it',
     );
   }
-  const runtime = (globalThis as Runtime).process;
+  const runtime = runtimeProcess();
   const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
   const paths = runtime?.getBuiltinModule?.("node:path") as Paths | undefined;
   if (fs === undefined || paths === undefined) {

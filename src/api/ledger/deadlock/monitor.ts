@@ -17,10 +17,9 @@ import {
   liveResources,
   nothingNew,
   onLastTurn,
-  openRankContext,
   openStandardStreams,
   otherThreadsWork,
-  type RankContext,
+  RankContext,
   staysAlive,
 } from "./runtime.ts";
 
@@ -109,7 +108,7 @@ export class Monitor implements OpObserver {
     // If nothing else keeps the runtime alive, the last turn finds every deadlock. Otherwise the proof needs the waiting ranks
     // and their open resources. With real time, such records would cost more than a small call.
     const isVirtual = this.#clock !== undefined;
-    if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = openRankContext();
+    if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = RankContext.open();
     this.noteActivity();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }

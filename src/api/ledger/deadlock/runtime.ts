@@ -4,22 +4,8 @@
  * Only runtimes that list them (Node, Bun, Deno with Node's process) allow a proof of deadlock. On others the result is
  * `undefined`, and the monitor reports stalls only.
  */
+import { runtimeProcess } from "../../runtime-process.ts";
 import { isSettingOwn, type OwnTimers } from "../turns.ts";
-
-interface RuntimeProcess {
-  readonly platform?: string;
-  readonly connected?: boolean;
-  readonly stdout?: unknown;
-  readonly stderr?: unknown;
-  getActiveResourcesInfo?: () => readonly string[];
-  getBuiltinModule?: (name: string) => unknown;
-  on?: (event: "beforeExit", listener: () => void) => void;
-  off?: (event: "beforeExit", listener: () => void) => void;
-}
-
-function runtimeProcess(): RuntimeProcess | undefined {
-  return (globalThis as { process?: RuntimeProcess }).process;
-}
 
 /** Numbers of resources of each kind that keep the runtime alive. */
 export type LiveResources = ReadonlyMap<string, number>;
@@ -111,24 +97,12 @@ export function onLastTurn(listener: () => void): () => void {
 // waiting rank. A timer or a socket that was opened outside of every rank's context wakes no rank. Following both costs time at
 // every `await` in some runtimes, so the monitor opens a context only where it can decide something.
 
-interface Storage {
-  run<T>(rank: number, callback: () => T): T;
-  getStore(): number | undefined;
-  disable(): void;
+/** Node's asynchronous contexts; `undefined` where the runtime has none. */
+function asyncHooks() {
+  return runtimeProcess()?.getBuiltinModule?.("node:async_hooks");
 }
 
-interface Hook {
-  enable(): Hook;
-  disable(): Hook;
-}
-
-type Init = (id: number, type: string, trigger: number, resource: object) => void;
-
-interface AsyncHooks {
-  readonly AsyncLocalStorage: new () => Storage;
-  readonly AsyncResource: new (type: string) => object;
-  createHook(callbacks: { readonly init: Init }): Hook;
-}
+type AsyncHooks = NonNullable<ReturnType<typeof asyncHooks>>;
 
 /** A timer as the runtime gives it to a hook. */
 interface Timer {
@@ -143,15 +117,15 @@ const fewTimers = 64;
 
 /** The ranks of one world, as async contexts. */
 export class RankContext {
-  readonly #storage: Storage;
-  readonly #hook: Hook;
+  readonly #storage: InstanceType<AsyncHooks["AsyncLocalStorage"]>;
+  readonly #hook: ReturnType<AsyncHooks["createHook"]>;
   #timers: Timer[] = [];
   /** Number of timers at which those that have ended are dropped next. */
   #mostTimers = fewTimers;
   #others = false;
   #isFollowed = false;
 
-  constructor({ AsyncLocalStorage, AsyncResource, createHook }: AsyncHooks) {
+  private constructor({ AsyncLocalStorage, AsyncResource, createHook }: AsyncHooks) {
     this.#storage = new AsyncLocalStorage();
     this.#hook = createHook({
       init: (_id, type, _trigger, resource) => {
@@ -164,6 +138,12 @@ export class RankContext {
     this.#others = false;
   }
 
+  /** A context for one run; `undefined` where the runtime has none. */
+  static open(): RankContext | undefined {
+    const hooks = asyncHooks();
+    return hooks && new RankContext(hooks);
+  }
+
   /** Runs a rank's program: whatever it starts belongs to that rank. */
   enter<T>(rank: number, program: () => T): T {
     return this.#storage.run(rank, program);
@@ -171,7 +151,7 @@ export class RankContext {
 
   /** The rank of the running program; `undefined` outside of all. */
   get rank(): number | undefined {
-    return this.#storage.getStore();
+    return this.#storage.getStore() as number | undefined;
   }
 
   /** The resources that ranks have opened so far; `undefined` where the runtime does not follow them. */
@@ -205,27 +185,10 @@ function isAlive(timer: Timer): boolean {
   return timer._destroyed !== true;
 }
 
-/** A context for one run; `undefined` where the runtime has none. */
-export function openRankContext(): RankContext | undefined {
-  const hooks = runtimeProcess()?.getBuiltinModule?.("node:async_hooks");
-  return hooks === undefined ? undefined : new RankContext(hooks as AsyncHooks);
-}
-
 // Other threads: compression, cryptography, the compiling of WebAssembly.
 //
 // No runtime lists these among its live resources, and each may wake a rank. Linux shows for every thread if it sleeps, also
 // for one that has work and waits for a processor. The end of a thread's work is an event of this thread's loop.
-
-interface FileSystem {
-  readdirSync(path: string): readonly string[];
-  readFileSync(path: string, encoding: "latin1"): string;
-}
-
-interface TimedRuntime {
-  readonly performance?: {
-    readonly nodeTiming?: { readonly uvMetricsInfo?: { readonly events: number } };
-  };
-}
 
 const tasks = "/proc/self/task";
 
@@ -235,21 +198,22 @@ const restingStates = "SITtXZ";
 /** True when another thread than this one works now; false also where the system does not tell. */
 export function otherThreadsWork(): boolean {
   const { platform, getBuiltinModule } = runtimeProcess() ?? {};
-  const files = getBuiltinModule?.("node:fs") as FileSystem | undefined;
+  const files = getBuiltinModule?.("node:fs");
   if (platform !== "linux" || files === undefined) return false;
   try {
     // This one works, since it looks.
-    return files.readdirSync(tasks).filter((task) => works(files, task)).length > 1;
+    const stats = files.readdirSync(tasks).map((task) => `${tasks}/${task}/stat`);
+    return stats.filter((path) => works(() => files.readFileSync(path, "latin1"))).length > 1;
   } catch {
     return false;
   }
 }
 
-/** True for a thread that is not at rest. One that has ended meanwhile is. */
-function works(files: FileSystem, task: string): boolean {
+/** True for a thread that is not at rest, given a read of its facts. One that has ended meanwhile is. */
+function works(read: () => string): boolean {
   let text: string;
   try {
-    text = files.readFileSync(`${tasks}/${task}/stat`, "latin1");
+    text = read();
   } catch {
     return false;
   }
@@ -260,5 +224,6 @@ function works(files: FileSystem, task: string): boolean {
 
 /** Number of events that the loop of this thread has had; `undefined` where it does not count them. */
 export function eventsSoFar(): number | undefined {
-  return (globalThis as TimedRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
+  const { nodeTiming } = performance as Partial<typeof performance>;
+  return nodeTiming?.uvMetricsInfo?.events;
 }

@@ -1,4 +1,5 @@
 /** Worker threads of the present runtime: Node's, or a browser's. Nothing of Node is imported. */
+import { runtimeProcess } from "../../../../api/runtime-process.ts";
 import type { WasmLinearMemory, WasmModule } from "./module.ts";
 
 /** Data of a worker at its start. */
@@ -23,7 +24,6 @@ interface BrowserWorker {
 
 /** The parts of the runtime that are looked up; any of them may be absent. */
 interface Runtime {
-  readonly process?: Partial<(typeof globalThis)["process"]>;
   readonly navigator?: { readonly hardwareConcurrency?: number };
   readonly Worker?: new (url: string) => BrowserWorker;
   readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
@@ -37,7 +37,7 @@ const runtime = globalThis as unknown as Runtime;
  * start none, as under Node's permission model.
  */
 export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
-  const threads = runtime.process?.getBuiltinModule?.("node:worker_threads");
+  const threads = runtimeProcess()?.getBuiltinModule?.("node:worker_threads");
   try {
     if (threads === undefined) return spawnInPage(source, data);
     // No flags of this process: the worker must not load the process's module hooks.
@@ -68,6 +68,6 @@ function spawnInPage(source: string, data: WorkerData): WorkerHandle | undefined
 
 /** Number of threads that the machine runs at once. */
 export function processors(): number {
-  const os = runtime.process?.getBuiltinModule?.("node:os");
+  const os = runtimeProcess()?.getBuiltinModule?.("node:os");
   return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;
 }
