@@ -32,7 +32,13 @@ import type { Inversion, OrderWatch, SubmittedGroup } from "./deadlock/order.ts"
 import { commsIn } from "./deadlock/report.ts";
 import { callFacts, errorsByCall, Failures, PerRankError, type Termination } from "./failures.ts";
 import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
-import { type OpenWait, PendingCollectives, type QueueEntry, RankQueues, Waits } from "./queues.ts";
+import {
+  type OpenWait,
+  type PendingCollective,
+  type QueueEntry,
+  RankQueues,
+  Waits,
+} from "./queues.ts";
 import { Fifo, Streams } from "./streams.ts";
 import { ReadyQueue, WakeUps } from "./turns.ts";
 
@@ -150,7 +156,8 @@ export abstract class CommState {
   /** The session, where it is one of several processes. */
   readonly job: JobSession | undefined;
   readonly queues: RankQueues;
-  readonly collectives: PendingCollectives;
+  /** Collective calls that some rank has made and that are not dispatched, by number without gaps. */
+  readonly collectives = new Fifo<PendingCollective>();
   readonly messageNumbers: MessageNumbers;
   /** Calls that the session has queued. */
   readonly submitted: SubmissionQueue;
@@ -181,7 +188,6 @@ export abstract class CommState {
     this.queueing = isQueueing(session) ? session : undefined;
     this.job = asJobSession(session);
     this.queues = new RankQueues(comm, world.streams);
-    this.collectives = new PendingCollectives(comm);
     this.messageNumbers = new MessageNumbers(comm);
     this.submitted = new SubmissionQueue(this);
     const isReal = session.scheduler.clock === undefined;

@@ -14,7 +14,7 @@ import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { MessageBatch, type QueueEntry } from "./queues.ts";
+import { MessageBatch, PendingCollective, type QueueEntry } from "./queues.ts";
 
 /** Matches the calls of all ranks of one communicator. */
 export class Ledger extends CommState {
@@ -82,12 +82,23 @@ export class Ledger extends CommState {
   }
 
   enqueue(rank: number, posting: Posting, number: number): void {
-    const pending = this.collectives.at(number);
+    const pending = this.#collectiveAt(number);
     pending.add(posting);
     this.queues.push(rank, pending);
     if (posting.deadlinePs !== undefined) this.deadlines?.watch(posting);
     this.#notePosted(pending, rank);
     if (pending.complete) this.dispatchReady();
+  }
+
+  /** The call of that number; the first rank that makes it creates it. */
+  #collectiveAt(number: number): PendingCollective {
+    const { collectives } = this;
+    const { number: first = number } = collectives.first ?? {};
+    const known = collectives.at(number - first);
+    if (known !== undefined) return known;
+    const pending = new PendingCollective(number, this.comm);
+    collectives.push(pending);
+    return pending;
   }
 
   #notePosted(made: QueueEntry, rank: number): void {

@@ -9,7 +9,7 @@ import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import type { Operation } from "../op.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { Fifo, type StreamEntry, type Streams } from "./streams.ts";
+import type { Fifo, StreamEntry, Streams } from "./streams.ts";
 
 /** A send and the matching receive. */
 export interface MatchedPair extends Transfer {
@@ -426,40 +426,6 @@ export class PendingCollective implements StreamEntry {
 
   isWithdrawn(rank: number): boolean {
     return this.#withdrawn?.has(rank) === true;
-  }
-}
-
-/** The pending collective calls of one communicator, by number. */
-export class PendingCollectives {
-  readonly #comm: CommInfo;
-  readonly #open = new Fifo<PendingCollective>();
-
-  constructor(comm: CommInfo) {
-    this.#comm = comm;
-  }
-
-  /** The oldest. */
-  get first(): PendingCollective | undefined {
-    return this.#open.first;
-  }
-
-  /** The call of that number; the first rank that makes it creates it. */
-  at(number: number): PendingCollective {
-    const { number: first = number } = this.first ?? {};
-    const known = this.#open.at(number - first);
-    if (known !== undefined) return known;
-    const pending = new PendingCollective(number, this.#comm);
-    this.#open.push(pending);
-    return pending;
-  }
-
-  /** Removes the oldest, which is about to be dispatched. */
-  shift(): void {
-    this.#open.shift();
-  }
-
-  clear(): void {
-    this.#open.clear();
   }
 }
 
