@@ -57,12 +57,6 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "the thread sleeps while an adapter in software works; no result depends on it",
   },
   {
-    path: "src/backends/sim/executors/wasm/pressure.ts",
-    rule: "timer",
-    reason:
-      "the runtime gives back collected memory in a turn of the event loop; no result depends on it",
-  },
-  {
     path: "src/api/collectives/",
     rule: "crumb",
     reason: "a call is a file",

@@ -6,6 +6,7 @@
  * turn of the event loop, which a program that only awaits calls never takes. So after large allocations, a plain allocation of
  * the same size makes the runtime collect, and one call waits for a turn.
  */
+import { nextTurn, setOwnTimer } from "../../../../api/ledger/turns.ts";
 import type { Arena } from "./arena.ts";
 
 /** Bytes allocated between two collections. A collection takes milliseconds, filling as much memory takes longer. */
@@ -51,11 +52,11 @@ export function noteIdle({ size }: Arena): void {
   idleBytes += size;
   if (isScheduled || idleBytes <= maxIdleBytes) return;
   isScheduled = true;
-  // The timer is unreferenced, and does not count as a resource that a rank of another world may wait for.
-  next(() => {
+  const check = (): void => {
     isScheduled = false;
     if (idleBytes > maxIdleBytes) showWeight();
-  })?.unref?.();
+  };
+  setOwnTimer(check, 0, false);
 }
 
 /** Called when a world takes over the arena. */
@@ -72,8 +73,7 @@ export async function collectIdle(): Promise<void> {
 export async function collect(): Promise<void> {
   showWeight();
   // The runtime runs finalizers in a turn of its own, which may come after the first one here.
-  await turn();
-  await turn();
+  for (let turns = 0; turns < 2; turns++) await new Promise<void>(nextTurn);
 }
 
 function showWeight(): void {
@@ -83,17 +83,4 @@ function showWeight(): void {
   } catch {
     // Without free addresses the runtime has already collected by itself.
   }
-}
-
-function turn(): Promise<void> {
-  return new Promise((resolve) => {
-    next(resolve);
-  });
-}
-
-/** Runs a callback in the next turn of the event loop. */
-function next(callback: () => void): { unref?(): void } | undefined {
-  if (typeof setImmediate === "function") return setImmediate(callback);
-  setTimeout(callback, 0);
-  return undefined;
 }
