@@ -14,6 +14,7 @@ import {
 import { type DType, isDType } from "../dtype.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
+import { getOrCreate } from "../get-or-create.ts";
 import { postedFacts } from "./failures.ts";
 import type { Posting, Prepared, SignatureField } from "./posting.ts";
 import type { MatchedPair, PendingCollective } from "./queues.ts";
@@ -447,9 +448,7 @@ function recordedPairs(ends: readonly (readonly RecordedEnd[])[]): Iterable<Reco
       const [direction, peer] = end;
       const [from, to] = direction === "send" ? [rank, peer] : [peer, rank];
       const key = from * ends.length + to;
-      const pair = pairs.get(key) ?? { from, to, send: [], recv: [] };
-      pairs.set(key, pair);
-      pair[direction].push(end);
+      getOrCreate(pairs, key, () => ({ from, to, send: [], recv: [] }))[direction].push(end);
     }
   }
   return pairs.values();

@@ -6,6 +6,7 @@
  */
 import type { CommInfo, Transfer } from "../backend.ts";
 import { memoryOf } from "../buffer.ts";
+import { getOrCreate } from "../get-or-create.ts";
 import type { Memory } from "../memory.ts";
 import type { Operation } from "../op.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -310,9 +311,7 @@ export class RankQueues {
     this.#arrived.clear();
     for (const batch of arrived) {
       for (const memory of batch.hostMemories) {
-        const users = this.#hostUsers.get(memory);
-        if (users === undefined) this.#hostUsers.set(memory, new Set([batch]));
-        else users.add(batch);
+        getOrCreate(this.#hostUsers, memory, () => new Set()).add(batch);
       }
     }
   }
@@ -479,9 +478,7 @@ export class Waits {
 
   /** Ranks without which the first call of a stream cannot complete. */
   ofHead(head: QueueEntry): Lack {
-    const known = this.#lacks.get(head) ?? this.#findLack(head);
-    this.#lacks.set(head, known);
-    return known;
+    return getOrCreate(this.#lacks, head, () => this.#findLack(head));
   }
 
   #findLack(head: QueueEntry): Lack {

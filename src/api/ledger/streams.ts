@@ -4,6 +4,7 @@
  * Calls of a rank take effect in that order, as on one CUDA stream. A communicator with streams of its own has separate queues.
  */
 import type { CommInfo } from "../backend.ts";
+import { getOrCreate } from "../get-or-create.ts";
 
 /** Compacts the array once this many slots, and more than half of it, are free. */
 const mostLeft = 64;
@@ -88,11 +89,9 @@ export class StreamQueues<Entry extends StreamEntry> {
 
   /** The queues of the members of a communicator, by rank. */
   ofComm(comm: CommInfo): readonly Fifo<Entry>[] {
-    const known = this.#byComm.get(comm);
-    if (known !== undefined) return known;
-    const queues = comm.ranks.map((worldRank) => this.queueOf(comm, worldRank));
-    this.#byComm.set(comm, queues);
-    return queues;
+    return getOrCreate(this.#byComm, comm, () =>
+      comm.ranks.map((worldRank) => this.queueOf(comm, worldRank)),
+    );
   }
 
   /** The queues that the ranks' communicators share. */
@@ -201,9 +200,7 @@ export class IssueOrder<Entry extends StreamEntry> extends StreamQueues<Entry> {
   push(rank: number, entry: Entry, isMessage: boolean): void {
     const queue = this.ofComm(entry.comm)[rank] as Fifo<Entry>;
     this.pushOn(queue, entry, isMessage);
-    const queues = this.#queues.get(entry);
-    if (queues === undefined) this.#queues.set(entry, [queue]);
-    else queues.push(queue);
+    getOrCreate(this.#queues, entry, () => []).push(queue);
     if (queue.length > maxIssued) this.#forget(queue.first as Entry);
   }
 

@@ -12,6 +12,7 @@ import {
   type RankCall,
   type WriteFault,
 } from "../../api/backend-entry.ts";
+import { getOrCreate } from "../../api/get-or-create.ts";
 import type { DeviceBuffer } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
@@ -37,7 +38,7 @@ export class StrictLending {
     for (const [buffer, field] of buffersOf(call)) {
       const lent = { comm, call, field, buffer, sum: checksum(buffer), spoiled: false };
       ranges.push(lent);
-      this.#of(buffer).add(lent);
+      getOrCreate(this.#byMemory, memoryOf(buffer), () => new Set()).add(lent);
     }
     if (ranges.length > 0) this.#byCall.set(call, ranges);
   }
@@ -91,13 +92,6 @@ export class StrictLending {
         lent.comm.ranks[lent.call.rank] === comm.ranks[rank] &&
         overlapBytes(lent.buffer, recv) > 0,
     );
-  }
-
-  #of(buffer: DeviceBuffer): Set<Lent> {
-    const memory = memoryOf(buffer);
-    const lent = this.#byMemory.get(memory) ?? new Set();
-    this.#byMemory.set(memory, lent);
-    return lent;
   }
 }
 

@@ -12,6 +12,7 @@
  */
 import type { CommInfo, JobSession } from "../../backend.ts";
 import type { CallOrder, OrderedCall } from "../../errors.ts";
+import { getOrCreate } from "../../get-or-create.ts";
 import type { Posting, TransferPosting } from "../posting.ts";
 import { counterparts, MessageBatch, type QueueEntry } from "../queues.ts";
 import type { Fifo, StreamQueues, Streams } from "../streams.ts";
@@ -126,13 +127,11 @@ class StreamGraph {
   /** The calls before one in the stream of a rank. */
   beforeIn(behind: QueueEntry, rank: number): Before<QueueEntry> {
     const queue = this.#streams.ofComm(behind.comm)[rank] as Fifo<QueueEntry>;
-    let scan = this.#scans.get(queue);
-    if (scan === undefined) {
+    const { stream, places } = getOrCreate(this.#scans, queue, () => {
       const stream = queue.items();
-      scan = { stream, places: new Map(stream.map((call, at) => [call, at])) };
-      this.#scans.set(queue, scan);
-    }
-    return { stream: scan.stream, end: scan.places.get(behind) ?? 0, behind };
+      return { stream, places: new Map(stream.map((call, at) => [call, at])) };
+    });
+    return { stream, end: places.get(behind) ?? 0, behind };
   }
 
   counterparts(batch: MessageBatch): readonly MessageBatch[] {
@@ -351,12 +350,10 @@ class JobCalls {
   #jobCall(first: ReportedCall, ranks: readonly number[]): JobCall {
     const { comm, call, message } = first;
     const key = JSON.stringify([comm, message ?? call]);
-    const known = this.#calls.get(key);
-    if (known !== undefined) return known;
-    const of = message === undefined ? ranks : message.slice(0, 2);
-    const made: JobCall = { first, ranks: of, made: new Map(), places: new Map() };
-    this.#calls.set(key, made);
-    return made;
+    return getOrCreate(this.#calls, key, () => {
+      const of = message === undefined ? ranks : message.slice(0, 2);
+      return { first, ranks: of, made: new Map(), places: new Map() };
+    });
   }
 }
 

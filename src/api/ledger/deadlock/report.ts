@@ -21,6 +21,7 @@ import {
   type OrderedCall,
   type RankWait,
 } from "../../errors.ts";
+import { getOrCreate } from "../../get-or-create.ts";
 import { type CallLabel, callFacts, type Termination } from "../failures.ts";
 import type { OpenWait } from "../queues.ts";
 import type { LiveResources } from "./runtime.ts";
@@ -61,11 +62,7 @@ const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left
 /** The rows of a report about every rank. */
 function waitRows(waits: readonly RankWait[]): Row[] {
   const texts = new Map<readonly number[], string>();
-  const textOf = (ranks: readonly number[]): string => {
-    const text = texts.get(ranks) ?? ranksText(ranks);
-    texts.set(ranks, text);
-    return text;
-  };
+  const textOf = (ranks: readonly number[]): string => getOrCreate(texts, ranks, ranksText);
   return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait, textOf) })));
 }
 

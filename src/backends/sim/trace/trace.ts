@@ -14,8 +14,10 @@ import type {
   Transfer,
 } from "../../../api/backend-entry.ts";
 import { escaped } from "../../../api/error-text.ts";
+import { getOrCreate } from "../../../api/get-or-create.ts";
 import type { CollectiveName } from "../../../api/index.ts";
 import { assertOptions } from "../../../api/option-kinds.ts";
+import { sum } from "../../../api/sums.ts";
 import {
   callSpan,
   classes,
@@ -145,14 +147,12 @@ export class Trace {
    * @internal
    */
   tracedWorld(world: WorldTrace): TracedWorld {
-    const known = this.#worlds.get(world);
-    if (known !== undefined) return known;
-    let firstPid = 0;
-    for (const { size } of this.#worlds.keys()) firstPid += size;
-    const firsts = new Set([...this.#worlds.keys(), world].map(({ first }) => first));
-    const place = { world: [...firsts].indexOf(world.first) + 1, firstPid, ranks: 0 };
-    this.#worlds.set(world, place);
-    return place;
+    return getOrCreate(this.#worlds, world, () => {
+      const earlier = [...this.#worlds.keys()];
+      const firstPid = sum(earlier.map(({ size }) => size));
+      const firsts = new Set([...earlier, world].map(({ first }) => first));
+      return { world: [...firsts].indexOf(world.first) + 1, firstPid, ranks: 0 };
+    });
   }
 
   /** @internal */
@@ -288,9 +288,8 @@ export class WorldTrace {
       this.#trace.add(begin);
       this.#trace.add(end);
       const owner = posted[at] as RankCall;
-      const shown = this.#shown.get(owner) ?? [];
-      shown.push({ place: this.#place, part, startPs, made: begin, done: end });
-      this.#shown.set(owner, shown);
+      const shown = { place: this.#place, part, startPs, made: begin, done: end };
+      getOrCreate(this.#shown, owner, () => []).push(shown);
     }
   }
 
@@ -352,8 +351,7 @@ export class WorldTrace {
   }
 
   #nthBetween(comm: CommInfo, from: number, to: number): number {
-    const sent = this.#sent.get(comm) ?? new Map<number, number>();
-    this.#sent.set(comm, sent);
+    const sent = getOrCreate(this.#sent, comm, () => new Map());
     const both = from * comm.ranks.length + to;
     const number = sent.get(both) ?? 0;
     sent.set(both, number + 1);

@@ -1,4 +1,5 @@
 /** The compiled module: whether this runtime can run it, and its instances. */
+import { getOrCreate } from "../../../../api/get-or-create.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
 import { memoryFlagsAt, wasmBase64 } from "./binary.js";
 
@@ -56,12 +57,7 @@ export async function compile(shared: boolean): Promise<void> {
 
 /** The module for shared memory or for memory of one thread. */
 export function compiled(shared: boolean): WasmModule {
-  let module = modules.get(shared);
-  if (module === undefined) {
-    module = new (runtime().Module)(binary(shared));
-    modules.set(shared, module);
-  }
-  return module;
+  return getOrCreate(modules, shared, () => new (runtime().Module)(binary(shared)));
 }
 
 /** The module's functions over a memory. */

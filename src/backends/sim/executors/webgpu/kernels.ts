@@ -1,5 +1,6 @@
 /** The compute pipelines of a device: created at their first use, and kept as long as the device. */
 
+import { getOrCreate } from "../../../../api/get-or-create.ts";
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
 import { type NativeAdds, nativeFor } from "./wgsl/float-sum.ts";
@@ -23,19 +24,15 @@ export function kernelOf(
   windows: number,
   natives: NativeAdds,
 ): Kernel {
-  const kernels = known.get(device) ?? new Map<string, Kernel>();
-  known.set(device, kernels);
+  const kernels = getOrCreate(known, device, () => new Map());
   const native = nativeFor(operation, natives);
   const label = `twinccl ${operationKey(operation)}, ${access}, ${windows}, ${native}`;
-  let kernel = kernels.get(label);
-  if (kernel === undefined) {
+  return getOrCreate(kernels, label, () => {
     const arithmetic = arithmeticOf(operation, native);
     const code = foldKernel(arithmetic, access, windows);
     const module = device.createShaderModule({ label, code });
     const compute = { module, entryPoint: "main" };
     const pipeline = device.createComputePipeline({ label, layout: "auto", compute });
-    kernel = { pipeline, pieceBytes: pieceBytes(access, arithmetic.unit) };
-    kernels.set(label, kernel);
-  }
-  return kernel;
+    return { pipeline, pieceBytes: pieceBytes(access, arithmetic.unit) };
+  });
 }

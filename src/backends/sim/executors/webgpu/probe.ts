@@ -7,6 +7,7 @@
  * larger sum to a smaller value, rounds all sums right.
  */
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
+import { getOrCreate } from "../../../../api/get-or-create.ts";
 import type { DType } from "../../../../api/index.ts";
 import type { OpenDevice } from "./device.ts";
 import { advanced, type FoldJob } from "./jobs.ts";
@@ -33,12 +34,7 @@ const known = new WeakMap<GPUDevice, Promise<NativeAdds>>();
 
 /** The highest degree of trust in a device's addition. */
 export function nativeAddsOf(device: OpenDevice): Promise<NativeAdds> {
-  let found = known.get(device.device);
-  if (found === undefined) {
-    found = best(device);
-    known.set(device.device, found);
-  }
-  return found;
+  return getOrCreate(known, device.device, () => best(device));
 }
 
 async function best(device: OpenDevice): Promise<NativeAdds> {

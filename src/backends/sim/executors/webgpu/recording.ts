@@ -1,5 +1,6 @@
 /** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
 
+import { getOrCreate } from "../../../../api/get-or-create.ts";
 import type { BoundCall } from "../../executor.ts";
 import { distinct } from "../cpu.ts";
 import { type OpenDevice, usage } from "./device.ts";
@@ -119,9 +120,7 @@ function grouped(pieces: readonly Piece[]): Piece[][] {
   const groups = new Map<string, Piece[]>();
   for (const piece of pieces) {
     const key = `${piece.level} ${piece.copy} ${piece.access}`;
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [piece]);
-    else group.push(piece);
+    getOrCreate(groups, key, () => []).push(piece);
   }
   return [...groups.values()];
 }
@@ -183,12 +182,7 @@ export class Recordings {
   }
 
   #number(object: object): number {
-    let number = this.#numbers.get(object);
-    if (number === undefined) {
-      number = this.#nextNumber++;
-      this.#numbers.set(object, number);
-    }
-    return number;
+    return getOrCreate(this.#numbers, object, () => this.#nextNumber++);
   }
 }
 
