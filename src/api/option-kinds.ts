@@ -17,10 +17,63 @@ type KindOf<Value> = [Value] extends [boolean]
           ? "string" | true
           : true;
 
+/** The requirement of a value: its test, the text of what is needed, and a remedy. */
+export interface Rule {
+  readonly needed: string;
+  readonly hint?: string | undefined;
+  readonly holds: (value: unknown) => boolean;
+}
+
 /** The kinds of some options, by name, of all of them: a table that lacks one, or has it of another kind, does not compile. */
 export type OptionKinds<Options extends object> = {
-  readonly [Name in keyof Options]-?: KindOf<Exclude<Options[Name], undefined>>;
+  readonly [Name in keyof Options]-?: KindOf<Exclude<Options[Name], undefined>> | Rule;
 };
+
+const kindRules: Readonly<Record<string, Rule>> = {
+  boolean: { needed: "true or false", holds: (value) => typeof value === "boolean" },
+  function: { needed: "a function", holds: (value) => typeof value === "function" },
+  string: { needed: "a string", holds: (value) => typeof value === "string" },
+  array: { needed: "an array", holds: Array.isArray },
+  object: {
+    needed: "an object",
+    holds: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+  },
+};
+
+/** An integer within bounds, both included. */
+export function integer(least: number, most = Number.MAX_SAFE_INTEGER, hint?: string): Rule {
+  const from = least === Number.MIN_SAFE_INTEGER ? "" : ` of at least ${least}`;
+  const range = most === Number.MAX_SAFE_INTEGER ? from : ` in ${least}..${most}`;
+  const holds = (value: unknown): boolean =>
+    Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most;
+  return { needed: `an integer${range}`, hint, holds };
+}
+
+/** A number above 0, which may be infinite. */
+export function aboveZero(hint?: string): Rule {
+  return {
+    needed: "a number above 0",
+    hint,
+    holds: (value) => typeof value === "number" && value > 0,
+  };
+}
+
+/** One of some words. */
+export function oneOf(words: readonly string[]): Rule {
+  const needed = words.map((word) => `"${word}"`).join(" or ");
+  return { needed, holds: (value) => words.some((word) => word === value) };
+}
+
+/** Refuses a value of an option that breaks a rule. */
+export function assertRule(
+  subject: string,
+  field: string,
+  value: unknown,
+  { needed, hint, holds }: Rule,
+  facts?: CommErrorFacts,
+): void {
+  if (!holds(value)) throw invalid(subject, field, textOf(value), needed, hint, facts);
+}
 
 /** Options with a value for every name. */
 export type Complete<Options extends object> = {
@@ -36,21 +89,8 @@ type Where = Partial<CommErrorFacts> & {
   readonly renamed?: Readonly<Record<string, string>>;
 };
 
-const isOfKind: Readonly<Record<string, (value: unknown) => boolean>> = {
-  array: Array.isArray,
-  object: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
-};
-
-const needs: Readonly<Record<string, string>> = {
-  boolean: "true or false",
-  function: "a function",
-  string: "a string",
-  array: "an array",
-  object: "an object",
-};
-
 /**
- * Refuses what is no object, names that are none of these, and values of another kind; `undefined` is none.
+ * Refuses what is no object, names that are none of these, and values of another kind, or that break a rule; `undefined` is none.
  *
  * @throws InvalidArgumentError with the option's name as `field`, preceded by the `path` of nested options; other facts are
  * copied.
@@ -81,9 +121,9 @@ export function assertOptions<Options extends object>(
       refuse(field, `it is not known here, needs one of ${names}`, hint);
     }
     const [kind, value] = [kinds[name], options[name]];
-    if (typeof kind !== "string" || value === undefined) continue;
-    const isFine = isOfKind[kind]?.(value) ?? typeof value === kind;
-    if (!isFine) refuse(field, `found ${textOf(value)}, needs ${needs[kind]}`);
+    const rule = typeof kind === "string" ? kindRules[kind] : kind;
+    if (typeof rule === "object" && value !== undefined)
+      assertRule(subject, field, value, rule, facts);
   }
 }
 

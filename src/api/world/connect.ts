@@ -4,7 +4,7 @@ import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { UnsupportedError } from "../errors.ts";
 import { longestTimerMs } from "../ledger/turns.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
+import { aboveZero, assertOptions, integer, invalid, type OptionKinds } from "../option-kinds.ts";
 import { assertBackend, assertSingleProcess } from "./create-world.ts";
 import { LocalWorld, type Opening } from "./local-world.ts";
 import type { RebuildOptions } from "./world.ts";
@@ -54,8 +54,10 @@ export interface ConnectedCommunicator extends Communicator {
 }
 
 const kinds: OptionKinds<ConnectOptions> = {
-  ...{ backend: true, size: true, name: "string", timeoutMs: true, signal: true },
-  ...{ callSites: "boolean" },
+  ...{ backend: true, name: "string", callSites: "boolean" },
+  size: integer(1, undefined, "leave it out for what the launcher says"),
+  timeoutMs: aboveZero("milliseconds to wait for the other ranks; leave it out for 60,000"),
+  signal: { needed: "an AbortSignal", holds: (value) => value instanceof AbortSignal },
 };
 
 /**
@@ -77,31 +79,10 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   assertOptions("connect", options, kinds);
   const { backend, size, name = "world", timeoutMs = 60_000, signal, callSites = false } = options;
   assertBackend("connect", backend);
-  if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
-    throw invalid(
-      "connect",
-      "size",
-      textOf(size),
-      "an integer of at least 1",
-      "leave it out for what the launcher says",
-    );
-  }
-  if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
-    throw invalid(
-      "connect",
-      "timeoutMs",
-      textOf(timeoutMs),
-      "a number above 0",
-      "milliseconds to wait for the other ranks; leave it out for 60,000",
-    );
-  }
   const closeMs = Math.min(timeoutMs, longestTimerMs);
   const opening: Opening = {
     ...{ backend, name, onStall: undefined, stallMs: 10_000, stall: "report", callSites, closeMs },
   };
-  if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw invalid("connect", "signal", textOf(signal), "an AbortSignal");
-  }
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }

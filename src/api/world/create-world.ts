@@ -2,15 +2,24 @@
 import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
 import { firstLine } from "../error-text.ts";
 import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
+import {
+  aboveZero,
+  assertOptions,
+  assertRule,
+  integer,
+  invalid,
+  type OptionKinds,
+  oneOf,
+  textOf,
+} from "../option-kinds.ts";
 import { runtimeProcess } from "../runtime-process.ts";
 import { launcherEnvironment } from "./launchers.ts";
 import { LocalWorld, noteSelection } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
 const kinds: OptionKinds<WorldOptions> = {
-  ...{ backend: true, size: true, name: "string", onStall: "function", stallMs: true },
-  ...{ stall: true, callSites: "boolean" },
+  ...{ backend: true, size: true, name: "string", onStall: "function", stallMs: aboveZero() },
+  ...{ stall: oneOf(["report", "fail"]), callSites: "boolean" },
 };
 
 /**
@@ -25,16 +34,8 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   assertOptions("createWorld", options, kinds);
   const { backend, size, name = "world" } = options;
   assertBackend("createWorld", backend);
-  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > maxRanks) {
-    throw invalid("createWorld", "size", textOf(size), `an integer in 1..${maxRanks}`);
-  }
+  assertRule("createWorld", "size", size, integer(1, maxRanks));
   const { onStall, stallMs = 10_000, stall = "report", callSites = false } = options;
-  if (typeof stallMs !== "number" || !(stallMs > 0)) {
-    throw invalid("createWorld", "stallMs", textOf(stallMs), "a number above 0");
-  }
-  if (stall !== "report" && stall !== "fail") {
-    throw invalid("createWorld", "stall", textOf(stall), '"report" or "fail"');
-  }
   const session = await backend.open({ size, name });
   return new LocalWorld(session, { backend, name, onStall, stallMs, stall, callSites, closeMs });
 }

@@ -1,7 +1,7 @@
 /** Faults that a simulation injects on request, at fixed calls, never at random. */
 import type { RankCall } from "../../api/backend-entry.ts";
 import { InjectedFaultError, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, assertRule, integer } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
@@ -35,11 +35,8 @@ export function failAt(rank: number, call: number): Fault {
 /** Refuses an invalid rank or call. */
 export function assertFault(subject: string, fault: Fault): void {
   assertOptions(subject, fault, { rank: true, call: true });
-  for (const field of ["rank", "call"] as const) {
-    const value: unknown = fault[field];
-    if (Number.isSafeInteger(value) && (value as number) >= 0) continue;
-    throw invalid(subject, field, textOf(value), "an integer of at least 0");
-  }
+  for (const field of ["rank", "call"] as const)
+    assertRule(subject, field, fault[field], integer(0));
 }
 
 /** Refuses faults of ranks that a world does not have: they would never strike, and a test would pass without them. */

@@ -8,7 +8,13 @@ import type {
   TopologyOption,
 } from "../../algorithms/index.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  integer,
+  invalid,
+  type OptionKinds,
+  oneOf,
+} from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { type ScheduleName, scheduleNames } from "./scheduler.ts";
@@ -92,16 +98,19 @@ export interface SimOptions {
 }
 
 const kinds: OptionKinds<SimOptions> = {
-  seed: true,
+  seed: integer(Number.MIN_SAFE_INTEGER),
   algorithms: "object",
   like: true,
   topology: true,
   plan: "object",
   machine: "object",
   link: "object",
-  schedule: true,
-  executor: true,
-  trace: true,
+  schedule: oneOf(scheduleNames),
+  executor: {
+    needed: "an executor, such as wasm()",
+    holds: (value) => typeof (value as Partial<Executor> | null)?.execute === "function",
+  },
+  trace: { needed: "a new Trace()", holds: (value) => value instanceof Trace },
   faults: "array",
   strict: "boolean",
   phantom: "boolean",
@@ -110,22 +119,7 @@ const kinds: OptionKinds<SimOptions> = {
 /** Refuses invalid options; plans, links and rings are checked by their constructors. */
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds, { renamed: { nccl: "plan" } });
-  const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;
-  if (!Number.isSafeInteger(seed)) throw invalid("sim", "seed", textOf(seed), "an integer");
-  if (!scheduleNames.includes(schedule)) {
-    throw invalid(
-      "sim",
-      "schedule",
-      textOf(schedule),
-      scheduleNames.map((name) => `"${name}"`).join(", "),
-    );
-  }
-  if (executor !== undefined && typeof executor?.execute !== "function") {
-    throw invalid("sim", "executor", textOf(executor), "an executor, such as wasm()");
-  }
-  if (trace !== undefined && !(trace instanceof Trace)) {
-    throw invalid("sim", "trace", textOf(trace), "a new Trace()");
-  }
+  const { faults = [], phantom = false } = options;
   if (options.machine !== undefined && options.link !== undefined) {
     throw invalid("sim", "link", "an object", "nothing beside machine, which has the times");
   }

@@ -190,6 +190,6 @@ test("a program ends by itself while workers sleep, whether or not it closed its
 
 test.each([0, 1.5, 257, Number.NaN])("threads: %s is refused", (threads) => {
   expect(() => wasm({ threads })).toThrow(
-    /wasm: threads: found .*, needs an integer from 1 to 256/,
+    /wasm: threads: found .*, needs an integer in 1..256/,
   );
 });

@@ -6,7 +6,7 @@
 import { allocateHost } from "../../../../algorithms/host-memory.ts";
 import type { Probe } from "../../../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
-import { assertOptions, invalid, textOf } from "../../../../api/option-kinds.ts";
+import { assertOptions, integer } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import type { Arena } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
@@ -54,17 +54,10 @@ const maxThreads = 256;
  * const world = await createWorld({ backend: sim({ executor: wasm({ threads: 2 }) }), size: 8 });
  */
 export function wasm(options: WasmOptions = {}): Executor {
-  assertOptions("wasm", options, { threads: true });
+  assertOptions("wasm", options, {
+    threads: integer(1, maxThreads, "leave it out to take what the machine has"),
+  });
   const { threads = Math.min(processors(), usefulThreads) } = options;
-  if (!Number.isInteger(threads) || threads < 1 || threads > maxThreads) {
-    throw invalid(
-      "wasm",
-      "threads",
-      textOf(threads),
-      `an integer from 1 to ${maxThreads}`,
-      "leave it out to take what the machine has",
-    );
-  }
   return new WasmExecutor({ threads });
 }
 

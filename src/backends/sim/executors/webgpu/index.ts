@@ -1,5 +1,5 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
+import { assertOptions, integer, type OptionKinds, oneOf } from "../../../../api/option-kinds.ts";
 import type { PowerPreference } from "./adapter.ts";
 import { alignment, type DeviceLimits, type RequestedLimits } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
@@ -30,15 +30,25 @@ export interface WebgpuOptions {
 }
 
 const kinds: OptionKinds<WebgpuOptions> = {
-  ...{ device: "object", powerPreference: true, dawn: "array", keepDevice: "boolean" },
-  ...{ slabBytes: true, limits: "object" },
+  ...{ keepDevice: "boolean", slabBytes: integer(1), limits: "object" },
+  dawn: {
+    needed: 'switches such as "backend=vulkan"',
+    holds: (value) => Array.isArray(value) && value.every((each) => typeof each === "string"),
+  },
+  powerPreference: oneOf(["low-power", "high-performance"]),
+  device: {
+    needed: "a GPUDevice",
+    holds: (value) => typeof (value as Partial<GPUDevice> | null)?.createBuffer === "function",
+  },
 };
 
 const limitKinds: OptionKinds<DeviceLimits> = {
-  ...{ bufferBytes: true, windowBytes: true, windows: true, gridWidth: true },
+  ...{ bufferBytes: integer(alignment), windows: integer(1), gridWidth: integer(1) },
+  windowBytes: {
+    needed: `a positive multiple of ${alignment}`,
+    holds: (value) => integer(1).holds(value) && (value as number) % alignment === 0,
+  },
 };
-
-const powerPreferences: readonly PowerPreference[] = ["low-power", "high-performance"];
 
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
@@ -56,41 +66,8 @@ const powerPreferences: readonly PowerPreference[] = ["low-power", "high-perform
 export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
   assertOptions("webgpu", options, kinds);
   const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
-  for (const each of dawn ?? []) {
-    if (typeof each !== "string")
-      throw invalid("webgpu", "dawn", textOf(each), 'switches such as "backend=vulkan"');
-  }
-  if (powerPreference !== undefined && !powerPreferences.includes(powerPreference)) {
-    throw invalid(
-      "webgpu",
-      "powerPreference",
-      textOf(powerPreference),
-      `one of ${powerPreferences.join(", ")}`,
-    );
-  }
-  if (device !== undefined && typeof device.createBuffer !== "function") {
-    throw invalid("webgpu", "device", textOf(device), "a GPUDevice");
-  }
-  assertCount("slabBytes", slabBytes);
   assertOptions("webgpu", limits, limitKinds, { path: "limits" });
-  for (const [name, value] of Object.entries(limits)) {
-    assertCount(`limits.${name}`, value, name === "bufferBytes" ? alignment : 1);
-  }
-  if (limits.windowBytes !== undefined && limits.windowBytes % alignment !== 0) {
-    throw invalid(
-      "webgpu",
-      "limits.windowBytes",
-      textOf(limits.windowBytes),
-      `a multiple of ${alignment}`,
-    );
-  }
   return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
-}
-
-function assertCount(field: string, value: number | undefined, least = 1): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= least)) return;
-  const needed = least === 1 ? "a positive integer" : `an integer of at least ${least}`;
-  throw invalid("webgpu", field, textOf(value), needed);
 }
 
 /** The names of WebGPU types in this entry; a program with WebGPU's own types has their members. */
