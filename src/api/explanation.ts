@@ -4,8 +4,7 @@ import { argumentNames, isCollectiveName } from "./argument-names.ts";
 import { reachedBuffers, type SymmetricPlace } from "./buffer.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import { namesText } from "./nearest.ts";
-import { type OptionKinds, textOf } from "./option-kinds.ts";
+import { assertOptions, assertRule, integer, type OptionKinds, textOf } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "./reduce-op.ts";
 import type { CollectiveName } from "./specification.ts";
 
@@ -24,11 +23,6 @@ export interface Question {
   /** Both buffers are symmetric memory: where in it they start, in elements; `true` for its start. */
   readonly symmetric?: boolean | SymmetricOffsets | undefined;
 }
-
-const kinds: OptionKinds<Question> = {
-  ...{ collective: true, dtype: true, op: true, count: true, root: true },
-  ...{ counts: true, symmetric: true },
-};
 
 /** Elements from the start of symmetric memory to each buffer of a call. */
 export interface SymmetricOffsets {
@@ -88,66 +82,51 @@ export interface Explanation {
   toString(): string;
 }
 
-/** Checks the fields of a question for a number of ranks; throws for an invalid one. */
-export function checkedQuestion(
-  question: Question,
-  size: number,
-  action: "explain" | "estimate",
-): Question {
-  const fault = questionFault(question, size, action);
-  if (fault !== undefined) throw fault;
-  return question;
-}
-
-/** Reason why a question is invalid for a number of ranks; `undefined` if valid. */
-export function questionFault(
-  question: Question | undefined,
+/** Refuses a question with fields that are invalid for a number of ranks. */
+export function assertQuestion(
+  given: Question | undefined,
   size: number,
   action: "explain" | "estimate" | "supports",
-): InvalidArgumentError | undefined {
-  const { collective, dtype, op, count, root, counts, symmetric } = question ?? ({} as Question);
-  const refusal = (field: string, what: string, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `${action}: ${field}: ${what}, needs ${needed}` },
-      { size, field, collective: typeof collective === "string" ? collective : textOf(collective) },
-    );
-  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    refusal(field, `found ${textOf(found)}`, needed);
-  if (!isCollectiveName(collective)) {
-    return fault("collective", collective, "the name of a call, such as allReduce");
-  }
-  for (const name in question) {
-    if (Object.hasOwn(kinds, name)) continue;
-    const known = Object.keys(kinds);
-    return refusal(name, "it is not known here", `one of ${namesText(name, known)}`);
-  }
-  if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
-  if (op !== undefined) {
-    const wrong = reduceOpFault(op, dtype ?? "float32");
-    if (wrong !== undefined) return refusal("op", wrong, "an operator that is legal for the dtype");
-  }
-  if (count !== undefined && !isCount(count)) {
-    return fault("count", count, "an integer of at least 0");
-  }
-  if (root !== undefined && !(isCount(root) && root < size)) {
-    return fault("root", root, `a rank in 0..${size - 1}`);
-  }
-  if (counts !== undefined) {
-    const rows = collective === "allToAllv" ? size : 1;
-    const whole =
-      Array.isArray(counts) &&
-      counts.length === rows &&
-      counts.every((row) => Array.isArray(row) && row.length === size && row.every(isCount));
-    if (!whole) return refusal("counts", "found another shape", `${rows} rows of ${size} counts`);
-  }
-  if (symmetric !== undefined && typeof symmetric !== "boolean") {
-    const whole = isCount(symmetric?.sendOffset) && isCount(symmetric.recvOffset);
-    if (!whole) return fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
-  }
-  if (op === undefined && action !== "supports" && "op" in argumentNames[collective]) {
-    return refusal("op", "it was left out", reduceOpChoices);
-  }
-  return undefined;
+): void {
+  const question = given ?? ({} as Question);
+  const { collective, dtype = "float32", op } = question;
+  const name = typeof collective === "string" ? collective : textOf(collective);
+  const facts = { size, collective: name };
+  const nameRule = { needed: "the name of a call, such as allReduce", holds: isCollectiveName };
+  assertRule(action, "collective", collective, nameRule, facts);
+  assertOptions(action, question, fieldRules(collective, size), facts);
+  const wrong = op === undefined ? undefined : reduceOpFault(op, dtype);
+  const isLacking = op === undefined && action !== "supports" && "op" in argumentNames[collective];
+  if (wrong === undefined && !isLacking) return;
+  const headline = `${action}: op: ${wrong ?? "it was left out"}, needs ${reduceOpChoices}`;
+  throw new InvalidArgumentError({ headline }, { ...facts, field: "op" });
+}
+
+/** The rules of a question's fields, but for the operator, which depends on the dtype. */
+function fieldRules(collective: CollectiveName, size: number): OptionKinds<Question> {
+  const count = integer(0);
+  const rows = collective === "allToAllv" ? size : 1;
+  return {
+    collective: true,
+    dtype: { needed: "the name of a dtype", holds: isDType },
+    ...{ op: true, count, root: integer(0, size - 1) },
+    counts: {
+      needed: `${rows} rows of ${size} counts`,
+      holds: (counts) =>
+        isListOf(counts, rows, (row) => isListOf(row, size, (each) => count.holds(each))),
+    },
+    symmetric: {
+      needed: "a boolean, or sendOffset and recvOffset",
+      holds: (symmetric) => {
+        const { sendOffset, recvOffset } = Object(symmetric) as Partial<SymmetricOffsets>;
+        return typeof symmetric === "boolean" || [sendOffset, recvOffset].every(count.holds);
+      },
+    },
+  };
+}
+
+function isListOf(value: unknown, length: number, isItem: (item: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.length === length && value.every(isItem);
 }
 
 /** Where a question's buffers start in symmetric memory, in bytes; `undefined` where they are other memory. */
@@ -158,8 +137,4 @@ export function questionPlace(question: Question): SymmetricPlace | undefined {
   const { sendOffset, recvOffset } =
     symmetric === true ? { sendOffset: 0, recvOffset: 0 } : symmetric;
   return { send: sendOffset * bytesOf(dtype), recv: recvOffset * bytesOf(dtype) };
-}
-
-function isCount(value: unknown): boolean {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

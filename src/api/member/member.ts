@@ -27,8 +27,8 @@ import type {
   PersistentCall,
 } from "../communicator.ts";
 import { bytesOf, type DType } from "../dtype.ts";
-import { UnsupportedError } from "../errors.ts";
-import { checkedQuestion, type Explanation, type Question, questionFault } from "../explanation.ts";
+import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { assertQuestion, type Explanation, type Question } from "../explanation.ts";
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
@@ -226,12 +226,17 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    const checked = checkedQuestion(question, this.size, "explain");
-    return this.#session.explain(checked, this.#comm, this.rank);
+    assertQuestion(question, this.size, "explain");
+    return this.#session.explain(question, this.#comm, this.rank);
   }
 
   supports(question: Question): boolean {
-    if (questionFault(question, this.size, "supports") !== undefined) return false;
+    try {
+      assertQuestion(question, this.size, "supports");
+    } catch (error) {
+      if (error instanceof InvalidArgumentError) return false;
+      throw error;
+    }
     return this.#session.refusal(question, this.#comm) === undefined;
   }
 

@@ -10,7 +10,7 @@ import {
   InvalidArgumentError,
   type RankFailure,
 } from "../errors.ts";
-import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
+import { assertQuestion, type Explanation, type Question } from "../explanation.ts";
 import { WorldContext } from "../ledger/comm-state.ts";
 import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
@@ -166,13 +166,13 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   async estimate(question: Question): Promise<number> {
     const { comm } = this.#communicators.ledgers[0] as Ledger;
-    const checked = checkedQuestion(question, this.size, "estimate");
+    assertQuestion(question, this.size, "estimate");
     if (this.#state === "closed") {
       throw new CommClosedError({
         headline: `estimate: the world "${this.name}" was closed, needs an open one`,
       });
     }
-    return this.session.estimate(checked, comm);
+    return this.session.estimate(question, comm);
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {
