@@ -160,10 +160,14 @@ export function outliers(values: readonly string[]): number[] {
   return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
-/** The first line of an error's message, or of any other thrown value. */
+/** The first line of an error's message, or of any other thrown value. Programs may throw anything, also what has no text. */
 export function firstLine(error: unknown): string {
-  const { message } = Object(error) as Partial<Error>;
-  return String(message ?? error).split("\n", 1)[0] as string;
+  try {
+    const { message } = Object(error) as Partial<Error>;
+    return String(message ?? error).split("\n", 1)[0] as string;
+  } catch {
+    return `${typeof error} that has no text`;
+  }
 }
 
 /** A thrown value as text; its type where it has none, as programs may throw anything. */

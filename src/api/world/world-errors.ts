@@ -1,7 +1,14 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import type { CommInfo } from "../backend.ts";
 import { hideOwnFrames, throwingPlace } from "../call-site.ts";
-import { alignedTable, callText, type Row, ranksText, sharedRows } from "../error-text.ts";
+import {
+  alignedTable,
+  callText,
+  firstLine,
+  type Row,
+  ranksText,
+  sharedRows,
+} from "../error-text.ts";
 import {
   CommAbortedError,
   CommClosedError,
@@ -150,10 +157,9 @@ export function remoteError(
   cause: unknown,
   failed: CallLabel | undefined,
 ): RemoteRankError {
-  const what = thrownText(cause);
   return new RemoteRankError(
     {
-      headline: `${callText(failed)}rank ${thrower} threw: ${what}`,
+      headline: `${callText(failed)}rank ${thrower} threw: ${firstLine(cause)}`,
       hint: "its error is the cause; the other ranks' open calls cannot complete",
     },
     { rank, size, comm: name, ranks: [thrower], ...callFacts(failed, name), cause },
@@ -229,7 +235,7 @@ function detailsOf(error: unknown): { details: readonly string[]; hint?: string 
 
 /** The first line of a rank's failure; of an error that is not the library's also the line of the program that threw it. */
 function failureCells(error: unknown): Row {
-  const text = thrownText(error);
+  const text = firstLine(error);
   try {
     if (!(error instanceof Error)) return [text];
     const line = `${String(error.name)}: ${text}`;
@@ -238,15 +244,5 @@ function failureCells(error: unknown): Row {
   } catch {
     // Programs may throw an object with properties that throw themselves.
     return [text];
-  }
-}
-
-/** The first line of what was thrown. Programs may throw anything, also what cannot be made a text. */
-function thrownText(error: unknown): string {
-  try {
-    const text = String(error instanceof Error ? error.message : error);
-    return text.split("\n", 1)[0] as string;
-  } catch {
-    return `${typeof error} that has no text`;
   }
 }

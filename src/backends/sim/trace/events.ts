@@ -2,6 +2,7 @@
 
 import type { TimedMachine } from "../../../algorithms/index.ts";
 import type { CommInfo, RankCall } from "../../../api/backend-entry.ts";
+import { firstLine } from "../../../api/error-text.ts";
 import type { CollectiveName, DType } from "../../../api/index.ts";
 import type { ChromeEvent } from "./timeline.ts";
 
@@ -109,8 +110,7 @@ export function failedEvent(
 ): TraceEvent {
   const code = codeOf(error);
   const { name, args, ...span } = slice(part, startPs, endPs);
-  const reason = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
-  const facts = { ...args, error: code, reason };
+  const facts = { ...args, error: code, reason: firstLine(error) };
   const chrome = { ...span, name: `${name} ${code}`, cname: "terrible", args: facts } as const;
   const spans = [callSpan(part, startPs, endPs, true)];
   const text = line("fail", part, code);
