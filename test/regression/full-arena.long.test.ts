@@ -7,8 +7,8 @@ import { type Communicator, createWorld, type World } from "twinccl";
 import { cpu, type Executor, HostMemory, type SimOptions, sim, wasm } from "twinccl/sim";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { memoryOf } from "../../src/api/buffer.ts";
+import { WasmMemory } from "../../src/backends/sim/executors/wasm/arena.ts";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
-import { WasmMemory } from "../../src/backends/sim/executors/wasm/wasm-memory.ts";
 
 const size = 8;
 const length = 20_011;

@@ -5,8 +5,8 @@ import { createWorld, type DeviceBuffer, type World } from "twinccl";
 import { HostMemory, sim, wasm } from "twinccl/sim";
 import { describe, expect, test, vi } from "vitest";
 import { memoryOf } from "../../../../src/api/buffer.ts";
+import { WasmMemory } from "../../../../src/backends/sim/executors/wasm/arena.ts";
 import { WasmExecutor } from "../../../../src/backends/sim/executors/wasm/wasm.ts";
-import { WasmMemory } from "../../../../src/backends/sim/executors/wasm/wasm-memory.ts";
 
 const worldOf = (executor: WasmExecutor, size: number): Promise<World> =>
   createWorld({ backend: sim({ executor }), size });
@@ -189,7 +189,5 @@ test("a program ends by itself while workers sleep, whether or not it closed its
 });
 
 test.each([0, 1.5, 257, Number.NaN])("threads: %s is refused", (threads) => {
-  expect(() => wasm({ threads })).toThrow(
-    /wasm: threads: found .*, needs an integer in 1..256/,
-  );
+  expect(() => wasm({ threads })).toThrow(/wasm: threads: found .*, needs an integer in 1..256/);
 });

@@ -12,8 +12,8 @@ import { invariant } from "../../../../api/invariant.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundBuffer, BoundCall } from "../../executor.ts";
 import { firstOf, keepsInputs, lengthOf } from "../cpu.ts";
+import { WasmMemory } from "./arena.ts";
 import type { Runner } from "./runner.ts";
-import { WasmMemory } from "./wasm-memory.ts";
 
 /** Most bytes of all foreign buffers that are copied as a whole. */
 const wholeBytes = 2 ** 18;

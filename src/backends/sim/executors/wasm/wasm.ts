@@ -8,13 +8,12 @@ import type { Probe } from "../../../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
 import { assertOptions, integer } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
-import type { Arena } from "./arena.ts";
+import { type Arena, WasmMemory } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
 import { collect, collectIdle, noteIdle, noteReuse, Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
 import { processors } from "./spawn.ts";
 import { runStaged } from "./staging.ts";
-import { WasmMemory } from "./wasm-memory.ts";
 
 /** Options of `wasm`. */
 export interface WasmOptions {
