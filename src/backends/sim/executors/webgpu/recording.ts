@@ -1,15 +1,17 @@
 /** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
-
 import { getOrCreate } from "../../../../api/get-or-create.ts";
 import type { BoundCall } from "../../executor.ts";
 import { distinct } from "../cpu.ts";
 import { type OpenDevice, usage } from "./device.ts";
 import { type FoldJob, jobsOf, type Scratch, type Spot, type Spots, scalarWords } from "./jobs.ts";
-import { type Kernel, kernelOf } from "./kernels.ts";
 import type { Machine } from "./machine.ts";
 import { type Piece, piecesOf } from "./pieces.ts";
 import type { Range, Slab, Slabs } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
+import type { Access } from "./wgsl/access.ts";
+import { arithmeticOf } from "./wgsl/arithmetic.ts";
+import { type NativeAdds, nativeFor } from "./wgsl/float-sum.ts";
+import { foldKernel, pieceBytes } from "./wgsl/kernel.ts";
 import { copying, type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
 /** Jobs and their operation. */
@@ -193,4 +195,36 @@ function taskOf(call: BoundCall, spots: Spots): Task {
     divisor: fold?.terms.divisor ?? 1,
     plan: (scratch) => jobsOf(call, spots, scratch),
   };
+}
+
+// The compute pipelines of a device: created at their first use, and kept as long as the device.
+
+/** A pipeline: it binds the table, then the windows. */
+interface Kernel {
+  readonly pipeline: GPUComputePipeline;
+  /** Bytes that one invocation folds. */
+  readonly pieceBytes: number;
+}
+
+const known = new WeakMap<GPUDevice, Map<string, Kernel>>();
+
+/** The kernel of an operation on a device, the same one for everything that uses the device. */
+function kernelOf(
+  device: GPUDevice,
+  operation: Operation,
+  access: Access,
+  windows: number,
+  natives: NativeAdds,
+): Kernel {
+  const kernels = getOrCreate(known, device, () => new Map());
+  const native = nativeFor(operation, natives);
+  const label = `twinccl ${operationKey(operation)}, ${access}, ${windows}, ${native}`;
+  return getOrCreate(kernels, label, () => {
+    const arithmetic = arithmeticOf(operation, native);
+    const code = foldKernel(arithmetic, access, windows);
+    const module = device.createShaderModule({ label, code });
+    const compute = { module, entryPoint: "main" };
+    const pipeline = device.createComputePipeline({ label, layout: "auto", compute });
+    return { pipeline, pieceBytes: pieceBytes(access, arithmetic.unit) };
+  });
 }
