@@ -31,7 +31,6 @@ import {
   resultOf,
 } from "./posting.ts";
 import { PendingCollective } from "./queues.ts";
-import type { CompleteRow } from "./rows.ts";
 import { split } from "./split.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
@@ -99,6 +98,14 @@ function dispatchCompared(
       settle(state, [order.map((rank) => postings[rank] as Posting)]);
     },
   );
+}
+
+/** The repeated calls of all ranks with one number, by rank. */
+export interface CompleteRow {
+  readonly number: number;
+  readonly ops: readonly Operation[];
+  /** Virtual times of the calls. */
+  readonly postedAtPs: readonly number[];
 }
 
 /** Dispatches a call that was dispatched before, and whose buffers live, where time is virtual. */
