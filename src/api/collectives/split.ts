@@ -2,8 +2,8 @@
 import type { CommInfo } from "../backend.ts";
 import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
+import { joinedComm } from "../ledger/exchanges.ts";
 import type { Prepared } from "../ledger/posting.ts";
-import { joinedComm } from "../ledger/split.ts";
 import type { Validator } from "./validate.ts";
 
 /** Checks a split: color and key are integers, and a color of `undefined` joins nothing. */

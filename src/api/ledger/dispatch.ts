@@ -19,7 +19,7 @@ import { assertLive, assertNoAliasing, releasedUnderWay, writtenError } from "./
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import { compareAcrossProcesses, type Mismatch, mismatchErrors, mismatchOf } from "./compare.ts";
 import { missingCause } from "./deadlines.ts";
-import { andThen, exchangeCounts, provideReceiveBuffers } from "./exchanges.ts";
+import { andThen, exchangeCounts, provideReceiveBuffers, split } from "./exchanges.ts";
 import { errorsByCall, PerRankError } from "./failures.ts";
 import {
   hasReceiveCounts,
@@ -31,7 +31,6 @@ import {
   resultOf,
 } from "./posting.ts";
 import { PendingCollective } from "./queues.ts";
-import { split } from "./split.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
 export function dispatchCollective(
