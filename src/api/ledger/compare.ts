@@ -308,47 +308,34 @@ function formMismatch(read: readonly (DigestDetails | undefined)[]): Mismatch {
 
 /** The digest in a text of another process; `undefined` for anything else. */
 function readDigest(text: string): DigestDetails | undefined {
-  let read: Partial<Record<keyof DigestDetails, unknown>> | null;
   try {
-    read = JSON.parse(text);
+    // What lacks a part, or has another value in its place, throws in one of the checks.
+    const digest = JSON.parse(text) as DigestDetails;
+    const { call, place = "" } = digest.call;
+    const isDigest =
+      [call, place].every((each) => typeof each === "string") &&
+      digest.signature.every(isField) &&
+      digest.windows.every(isField) &&
+      digest.lengths.every(isLengths) &&
+      digest.messages.every(isRecordedEnd);
+    return isDigest ? digest : undefined;
   } catch {
     return undefined;
   }
-  const { call, signature, lengths, windows, messages } = read ?? {};
-  const { call: words, place } = { ...(call as Partial<CallSummary>) };
-  const isDigest =
-    typeof words === "string" &&
-    (place === undefined || typeof place === "string") &&
-    isListOf(signature, isField) &&
-    isListOf(windows, isField) &&
-    isListOf(lengths, isLengths) &&
-    isListOf(messages, isRecordedEnd);
-  return isDigest ? (read as unknown as DigestDetails) : undefined;
 }
 
-function isListOf(value: unknown, isItem: (item: unknown) => boolean): boolean {
-  return Array.isArray(value) && value.every(isItem);
-}
-
-function isField(value: unknown): boolean {
-  if (!Array.isArray(value) || value.length !== 2 || typeof value[0] !== "string") return false;
+function isField(field: SignatureField): boolean {
+  const [name, value] = field as readonly unknown[];
   // JSON has `null` for a value that is `undefined`.
-  return value[1] === null || typeof value[1] === "string" || Number.isFinite(value[1]);
+  const isValue = value === null || typeof value === "string" || Number.isFinite(value);
+  return Array.isArray(field) && field.length === 2 && typeof name === "string" && isValue;
 }
 
-function isLengths(value: unknown): boolean {
-  if (value === null) return true;
-  const { collective, rank, count, root, sendCounts, recvCounts } = {
-    ...(value as Partial<CallLengths>),
-  };
-  const areCounts = (counts: unknown): boolean =>
-    counts === undefined || isListOf(counts, Number.isInteger);
-  return (
-    typeof collective === "string" &&
-    [rank, count, root].every(Number.isInteger) &&
-    areCounts(sendCounts) &&
-    areCounts(recvCounts)
-  );
+function isLengths(lengths: CallLengths | null): boolean {
+  if (lengths === null) return true;
+  const { collective, rank, count, root, sendCounts = [], recvCounts = [] } = lengths;
+  const counts = [[rank, count, root], sendCounts, recvCounts];
+  return typeof collective === "string" && counts.every((each) => each.every(Number.isInteger));
 }
 
 function digestsMismatch(digests: readonly DigestDetails[]): Mismatch | undefined {
@@ -403,8 +390,7 @@ function endsOf({ recorded }: RankCall): RecordedEnd[] {
   });
 }
 
-function isRecordedEnd(value: unknown): boolean {
-  const [direction, peer, dtype, count] = Array.isArray(value) ? value : [];
+function isRecordedEnd([direction, peer, dtype, count]: RecordedEnd): boolean {
   const isDirection = direction === "send" || direction === "recv";
   return isDirection && isDType(dtype) && [peer, count].every(Number.isInteger);
 }
