@@ -189,7 +189,7 @@ function batchPairs(
   const pairs: (readonly [MessageBatch, MessageBatch])[] = [];
   for (const batch of arrived) {
     for (const direction of ["send", "recv"] as const) {
-      for (const peer of batch.peers(direction)) {
+      for (const peer of batch.ends[direction].keys()) {
         const other = batchOf(peer);
         if (other !== undefined) pairs.push(direction === "send" ? [batch, other] : [other, batch]);
       }
@@ -204,8 +204,8 @@ function takePairs(
   recvBatch: MessageBatch,
   pairs: MatchedPair[],
 ): boolean {
-  const sends = sendBatch.endsOf("send", recvBatch.rank);
-  const recvs = recvBatch.endsOf("recv", sendBatch.rank);
+  const sends = sendBatch.ends.send.get(recvBatch.rank);
+  const recvs = recvBatch.ends.recv.get(sendBatch.rank);
   if (sends === undefined || recvs === undefined) return false;
   const { length } = pairs;
   for (;;) {

@@ -42,8 +42,8 @@ export class MessageBatch implements StreamEntry {
   readonly transfers: readonly TransferPosting[];
   /** Number of transfers that are open. */
   #openCount: number;
-  /** By direction and peer. */
-  readonly #ends = { send: new Map<number, MessageEnds>(), recv: new Map<number, MessageEnds>() };
+  /** Its sends and receives, by peer. */
+  readonly ends = { send: new Map<number, MessageEnds>(), recv: new Map<number, MessageEnds>() };
   #hostMemories: ReadonlySet<Memory> | undefined;
   /** Made at the first cancellation. */
   #byOp: ReadonlyMap<Operation, TransferPosting> | undefined;
@@ -59,7 +59,7 @@ export class MessageBatch implements StreamEntry {
     this.transfers = transfers;
     this.#openCount = transfers.length;
     for (const transfer of transfers) {
-      const byPeer = this.#ends[transfer.direction];
+      const byPeer = this.ends[transfer.direction];
       const ends = byPeer.get(transfer.peer);
       if (ends === undefined) byPeer.set(transfer.peer, { transfers: [transfer], closed: 0 });
       else ends.transfers.push(transfer);
@@ -97,27 +97,17 @@ export class MessageBatch implements StreamEntry {
     return this.#hostMemories;
   }
 
-  /** The peers of its sends, or of its receives. */
-  peers(direction: Direction): Iterable<number> {
-    return this.#ends[direction].keys();
-  }
-
   hasPeer(direction: Direction, peer: number): boolean {
-    return this.#ends[direction].has(peer);
+    return this.ends[direction].has(peer);
   }
 
   peerCount(direction: Direction): number {
-    return this.#ends[direction].size;
-  }
-
-  /** Its sends to a peer, or receives from it. */
-  endsOf(direction: Direction, peer: number): MessageEnds | undefined {
-    return this.#ends[direction].get(peer);
+    return this.ends[direction].size;
   }
 
   /** Number of its open sends to a peer, or receives from it. A cancelled one matches nothing. */
   openCount(direction: Direction, peer: number): number {
-    const { transfers = [], closed = 0 } = this.#ends[direction].get(peer) ?? {};
+    const { transfers = [], closed = 0 } = this.ends[direction].get(peer) ?? {};
     return transfers.slice(closed).filter(({ op, isOpen }) => op.pending && isOpen).length;
   }
 
@@ -513,7 +503,7 @@ export function counterparts(
   const before = own.includes(batch) ? own.slice(0, own.indexOf(batch)) : own;
   for (const direction of ["send", "recv"] as const) {
     const other = direction === "send" ? "recv" : "send";
-    for (const peer of batch.peers(direction)) {
+    for (const peer of batch.ends[direction].keys()) {
       // Messages match in the order posted: as many as come before those of the batch come before their other ends.
       const first = before.reduce((sum, each) => sum + each.openCount(direction, peer), 0);
       const behind = first + batch.openCount(direction, peer);
