@@ -1,6 +1,6 @@
 /** All-gather: every rank ends with the inputs of all ranks, one after another. */
 import type { AllGatherArgs, Data } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -28,5 +28,5 @@ export function prepareAllGather<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, size * send.length);
   check.apart(send, recv, rank * send.length);
   const call = { dtype: send.dtype, count: send.length, send, recv };
-  return { call, signature: signatureOf("allGather", call), result: args.recv };
+  return preparedCall("allGather", call, args.recv);
 }

@@ -1,6 +1,6 @@
 /** All-gatherv: an all-gather of blocks that each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { assertDisjoint, blocksIn, countFields } from "./blocks.ts";
@@ -25,9 +25,5 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   check.apart(send, recv, recvOffsets[rank] as number);
   const blocks = { recvCounts, recvOffsets };
   const call = { dtype: send.dtype, count: send.length, send, recv, blocks };
-  return {
-    call,
-    signature: signatureOf("allGatherv", call, countFields("recvCounts", recvCounts)),
-    result: args.recv,
-  };
+  return preparedCall("allGatherv", call, args.recv, countFields("recvCounts", recvCounts));
 }

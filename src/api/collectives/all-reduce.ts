@@ -1,6 +1,6 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
 import type { AllReduceArgs, Data, Received } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import { everyRanksBlock, type Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -27,9 +27,5 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
   const call = { dtype: send.dtype, op, count: send.length, send, recv };
-  return {
-    call,
-    signature: signatureOf("allReduce", call),
-    result: (args.recv ?? args.send) as Received<R, S>,
-  };
+  return preparedCall("allReduce", call, (args.recv ?? args.send) as Received<R, S>);
 }

@@ -1,6 +1,6 @@
 /** All-to-all: block j of rank i goes to block i of rank j. */
 import type { AllToAllArgs, Data } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -31,5 +31,5 @@ export function prepareAllToAll<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv);
   const call = { dtype: send.dtype, count: send.length / size, send, recv };
-  return { call, signature: signatureOf("allToAll", call), result: args.recv };
+  return preparedCall("allToAll", call, args.recv);
 }

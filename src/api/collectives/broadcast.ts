@@ -1,6 +1,6 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
 import type { BroadcastArgs, Data, Received } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -31,9 +31,5 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
     check.apart(send, recv, 0);
   }
   const call = { dtype: recv.dtype, count: recv.length, root, send, recv };
-  return {
-    call,
-    signature: signatureOf("broadcast", call),
-    result: (args.recv ?? args.send) as Received<R, S>,
-  };
+  return preparedCall("broadcast", call, (args.recv ?? args.send) as Received<R, S>);
 }

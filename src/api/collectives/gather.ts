@@ -1,6 +1,6 @@
 /** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
 import type { Data, GatherArgs } from "../calls.ts";
-import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, type PreparedBlocks, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import { assertDisjoint, blocksIn, countsOfRoot } from "./blocks.ts";
 import type { Validator } from "./validate.ts";
@@ -41,5 +41,5 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
     blocks = { recvCounts, recvOffsets };
   }
   const call = { dtype: send.dtype, count: send.length, root, send, recv, blocks };
-  return { call, signature: signatureOf("gather", call, []), result: args.recv as R | undefined };
+  return preparedCall("gather", call, args.recv as R | undefined, []);
 }

@@ -1,6 +1,6 @@
 /** Reduce-scatter: rank r ends with the fold of block r of all ranks' inputs. */
 import type { Data, ReduceScatterArgs } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import { everyRanksBlock, type Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -29,5 +29,5 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
   check.apart(send, recv, -rank * recv.length);
   const op = check.op(args.op, send.dtype);
   const call = { dtype: send.dtype, op, count: recv.length, send, recv };
-  return { call, signature: signatureOf("reduceScatter", call), result: args.recv };
+  return preparedCall("reduceScatter", call, args.recv);
 }

@@ -1,6 +1,6 @@
 /** Reduce-scatterv: a reduce-scatter of blocks that each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import { runningSum, sum } from "../sums.ts";
 import { countFields } from "./blocks.ts";
@@ -30,9 +30,5 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
   const op = check.op(args.op, send.dtype);
   const blocks = { sendCounts, sendOffsets };
   const call = { dtype: send.dtype, op, count: recv.length, send, recv, blocks };
-  return {
-    call,
-    signature: signatureOf("reduceScatterv", call, countFields("sendCounts", sendCounts)),
-    result: args.recv,
-  };
+  return preparedCall("reduceScatterv", call, args.recv, countFields("sendCounts", sendCounts));
 }

@@ -1,6 +1,6 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
 import type { Data, Received, ReduceArgs } from "../calls.ts";
-import { type Prepared, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, preparedCall } from "../ledger/posting.ts";
 import { everyRanksBlock, type Specification } from "../specification.ts";
 import type { Validator } from "./validate.ts";
 
@@ -29,17 +29,8 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
-  const call = {
-    dtype: send.dtype,
-    op,
-    count: send.length,
-    root,
-    send,
-    recv: rank === root ? recv : undefined,
-  };
-  return {
-    call,
-    signature: signatureOf("reduce", call),
-    result: rank === root ? ((args.recv ?? args.send) as Received<R, S>) : undefined,
-  };
+  const call = { dtype: send.dtype, op, count: send.length, root, send };
+  if (rank !== root) return preparedCall("reduce", call, undefined);
+  const result = (args.recv ?? args.send) as Received<R, S>;
+  return preparedCall("reduce", { ...call, recv }, result);
 }

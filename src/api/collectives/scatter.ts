@@ -1,6 +1,6 @@
 /** Scatter: every rank ends with its block of the root's input. */
 import type { Data, ScatterArgs } from "../calls.ts";
-import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
+import { type Prepared, type PreparedBlocks, preparedCall } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import { blocksIn, countsOfRoot } from "./blocks.ts";
 import type { Validator } from "./validate.ts";
@@ -40,5 +40,5 @@ export function prepareScatter<S extends Data, R extends Data>(
     blocks = { sendCounts, sendOffsets };
   }
   const call = { dtype: recv.dtype, count: recv.length, root, send, recv, blocks };
-  return { call, signature: signatureOf("scatter", call, []), result: args.recv };
+  return preparedCall("scatter", call, args.recv, []);
 }

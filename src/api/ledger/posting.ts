@@ -102,18 +102,20 @@ export function bytesSent(
   return send?.byteLength ?? 0;
 }
 
-/** The fields of a collective call that must be equal on all ranks; `lengths` are its count, where they are no others. */
-export function signatureOf(
+/** A checked collective call with its result; `lengths` must be equal on all ranks, and are its count where they are no others. */
+export function preparedCall<T>(
   collective: CollectiveName,
-  { root, dtype, op, count }: PreparedCall,
-  lengths: readonly SignatureField[] = [["count", count]],
-): readonly SignatureField[] {
+  call: PreparedCall,
+  result: T,
+  lengths: readonly SignatureField[] = [["count", call.count]],
+): Prepared<T> {
+  const { root, dtype, op } = call;
   const fields: SignatureField[] = [["collective", collective]];
   if (root !== undefined) fields.push(["root", root]);
   fields.push(["dtype", dtype]);
   // The scalar of a pre-multiplied sum may differ.
   if (op !== undefined) fields.push(["op", typeof op === "string" ? op : "preMul"]);
-  return fields.concat(lengths);
+  return { call, signature: fields.concat(lengths), result };
 }
 
 /** A send or a receive of a call. Its result is that of the call, unless the call has two halves. */
