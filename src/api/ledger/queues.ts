@@ -388,13 +388,11 @@ export class PendingCollective implements StreamEntry {
     this.postings = new Array<Posting | undefined>(comm.ranks.length).fill(undefined);
   }
 
-  /** The posted calls, by rank; ranks of other processes are left out. */
+  /** The calls, once all are posted, by rank; ranks of other processes are left out. */
   get posted(): readonly Posting[] {
-    const { local } = this.comm;
     const all = this.postings as readonly Posting[];
     if (this.arrived === all.length) return all;
-    if (local.length === 1) return [all[local[0] as number] as Posting];
-    return all.filter((posting) => posting !== undefined);
+    return this.comm.local.map((rank) => all[rank] as Posting);
   }
 
   /** Adds the call of a rank. */
