@@ -107,9 +107,7 @@ export function postCapture(
 function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   let error: unknown = neverRunsError(poster.facts, "capture: a recorded", "graph.replay()");
   try {
-    assertNoExchange(poster, "capture", calls);
-    assertNoOptions(poster, calls);
-    assertReceives(poster, calls);
+    assertRecordable(poster, calls);
   } catch (refusal) {
     error = refusal;
     throw refusal;
@@ -197,29 +195,19 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
   }
 }
 
-/** A recorded call does not run, and its replays have deadlines and signals of their own. */
-function assertNoOptions(poster: Poster, calls: readonly CollectedCall[]): void {
-  for (const { collective, options } of calls) {
-    const [field] = Object.keys(options ?? {});
-    if (field === undefined) continue;
-    throw poster.fault(
-      { collective, field },
-      `capture: ${collective}: ${field}: a recorded call does not run, needs none`,
-      `pass it to every replay: graph.replay({ ${field} })`,
-    );
-  }
-}
-
-/** The result of a recorded call is not given out, so no memory is allocated to receive it. */
-function assertReceives(poster: Poster, calls: readonly CollectedCall[]): void {
-  for (const { collective, prepared } of calls) {
-    if (collective !== "allToAllv" || "transfers" in prepared) continue;
-    if (prepared.call.recv !== undefined) continue;
-    throw poster.fault(
-      { collective, field: "recv" },
-      `capture: ${collective}: recv: it was left out, needs a buffer`,
-      "pass recvCounts and recv",
-    );
+/** A recorded call does not run: its replays have deadlines and signals of their own, and no memory is allocated for its result. */
+function assertRecordable(poster: Poster, calls: readonly CollectedCall[]): void {
+  assertNoExchange(poster, "capture", calls);
+  for (const { collective, prepared, options } of calls) {
+    const fault = (field: string, why: string, hint: string): Error =>
+      poster.fault({ collective, field }, `capture: ${collective}: ${field}: ${why}`, hint);
+    const [option] = Object.keys(options ?? {});
+    if (option !== undefined) {
+      const hint = `pass it to every replay: graph.replay({ ${option} })`;
+      throw fault(option, "a recorded call does not run, needs none", hint);
+    }
+    if (collective === "allToAllv" && prepared.call.recv === undefined)
+      throw fault("recv", "it was left out, needs a buffer", "pass recvCounts and recv");
   }
 }
 
