@@ -7,18 +7,18 @@ import { partitionPoint } from "../../../api/partition-point.ts";
 
 /** Addresses from `begin` to `limit`. */
 export class Allocator {
-  readonly #limit: number;
   /** Bytes of the range for so many bytes. */
   readonly #rangeBytes: (bytes: number) => number;
-  /** Free ranges below `top` by address: where each begins, and its bytes. */
-  readonly #begins: number[] = [];
-  readonly #sizes: number[] = [];
+  /** Free ranges by address: where each begins, and its bytes. */
+  readonly #begins: number[];
+  readonly #sizes: number[];
   #top: number;
   #live = 0;
 
   constructor(begin: number, limit: number, rangeBytes: (bytes: number) => number) {
+    this.#begins = [begin];
+    this.#sizes = [limit - begin];
     this.#top = begin;
-    this.#limit = limit;
     this.#rangeBytes = rangeBytes;
   }
 
@@ -33,12 +33,12 @@ export class Allocator {
   }
 
   /** The address of `bytes` free bytes that end by `limit`; `undefined` where there are none in one piece. */
-  take(bytes: number, limit: number = this.#limit): number | undefined {
+  take(bytes: number, limit = Number.POSITIVE_INFINITY): number | undefined {
     const size = this.#rangeBytes(bytes);
     const found = this.#sizes.findIndex(
       (free, at) => free >= size && (this.#begins[at] as number) + size <= limit,
     );
-    if (found < 0) return this.#extend(size, limit);
+    if (found < 0) return undefined;
     const address = this.#begins[found] as number;
     const rest = (this.#sizes[found] as number) - size;
     if (rest === 0) this.#remove(found);
@@ -46,6 +46,7 @@ export class Allocator {
       this.#begins[found] = address + size;
       this.#sizes[found] = rest;
     }
+    this.#top = Math.max(this.#top, address + size);
     this.#live += size;
     return address;
   }
@@ -63,18 +64,6 @@ export class Allocator {
       at--;
       this.#merge(at);
     }
-  }
-
-  #extend(size: number, limit: number): number | undefined {
-    const last = this.#begins.length - 1;
-    const atTop =
-      last >= 0 && (this.#begins[last] as number) + (this.#sizes[last] as number) === this.#top;
-    const address = atTop ? (this.#begins[last] as number) : this.#top;
-    if (address + size > limit) return undefined;
-    if (atTop) this.#remove(last);
-    this.#top = address + size;
-    this.#live += size;
-    return address;
   }
 
   #touches(at: number): boolean {
