@@ -307,7 +307,7 @@ export class NcclCommunicator {
     // NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others.
     for (const graph of this.graphs) {
       try {
-        graph.release();
+        graph.discard();
       } catch {}
     }
     this.graphs.clear();

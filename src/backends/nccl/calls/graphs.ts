@@ -67,7 +67,7 @@ export class CapturedGraph {
     );
     const captured = new CapturedGraph(graphs, copied);
     if (failure === undefined) return captured;
-    captured.release();
+    captured.discard();
     throw failure.error;
   }
 
@@ -87,29 +87,21 @@ export class CapturedGraph {
     return this.#copied?.copyBack();
   }
 
-  /** Gives back one rank's part; its launches must be done. */
-  discard(member: LocalMember): void {
-    const { stream } = member;
-    const graphs = this.#graphs.filter(({ device }) => device === stream.device);
-    this.#graphs = this.#graphs.filter(({ device }) => device !== stream.device);
+  /**
+   * Gives back one rank's part, or all parts where none is named; their launches must be done. NCCL cannot end a communicator
+   * with graphs that still exist.
+   */
+  discard(member?: LocalMember): void {
+    const graphs = this.#graphs;
+    this.#graphs =
+      member === undefined ? [] : graphs.filter(({ device }) => device !== member.stream.device);
     this.#copied?.release(member);
-    destroyAll(graphs);
+    const gone = graphs.filter((each) => !this.#graphs.includes(each));
+    runAll(gone.map((each) => () => each.device.use().graphDestroy(each.graph)));
   }
 
   /** True when nothing of it is left. */
   get isOver(): boolean {
     return this.#graphs.length === 0;
   }
-
-  /** Frees it; it must be done. NCCL cannot end a communicator with graphs that still exist. */
-  release(): void {
-    const graphs = this.#graphs;
-    this.#graphs = [];
-    this.#copied?.release();
-    destroyAll(graphs);
-  }
-}
-
-function destroyAll(graphs: readonly DeviceGraph[]): void {
-  runAll(graphs.map((each) => () => each.device.use().graphDestroy(each.graph)));
 }
