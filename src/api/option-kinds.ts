@@ -59,9 +59,10 @@ export function aboveZero(hint?: string): Rule {
 }
 
 /** One of some words. */
-export function oneOf(words: readonly string[]): Rule {
-  const needed = words.map((word) => `"${word}"`).join(" or ");
-  return { needed, holds: (value) => words.some((word) => word === value) };
+export function oneOf(words: readonly string[], hint?: string): Rule {
+  const [last = "", ...before] = words.map((word) => `"${word}"`).reverse();
+  const needed = before.length === 0 ? last : `${before.reverse().join(", ")} or ${last}`;
+  return { needed, hint, holds: (value) => words.some((word) => word === value) };
 }
 
 /** Refuses a value of an option that breaks a rule. */

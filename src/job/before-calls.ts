@@ -16,7 +16,7 @@ import {
 } from "../api/errors.ts";
 import { getOrCreate } from "../api/get-or-create.ts";
 import { longestTimerMs } from "../api/ledger/turns.ts";
-import { invalid, textOf } from "../api/option-kinds.ts";
+import { oneOf, type Rule } from "../api/option-kinds.ts";
 import { pause } from "./async.ts";
 import type { CallCounters } from "./comm-status.ts";
 import type { MissingRankFinder } from "./missing-ranks.ts";
@@ -27,17 +27,11 @@ const compareModes = ["off", "once", "always"] as const;
 /** When the ranks of several processes compare their calls. */
 export type CompareCalls = (typeof compareModes)[number];
 
-/** Refuses ways of comparing calls that there are not. */
-export function assertCompareCalls(backend: string, compareCalls: unknown): void {
-  if (compareCalls === undefined || compareModes.includes(compareCalls as CompareCalls)) return;
-  throw invalid(
-    backend,
-    "compareCalls",
-    textOf(compareCalls),
-    '"off", "once" or "always"',
-    '"once" compares every new kind of call between processes, "always" every call, "off" none',
-  );
-}
+/** The ways of comparing calls, as an option of a backend. */
+export const compareCallsRule: Rule = oneOf(
+  compareModes,
+  '"once" compares every new kind of call between processes, "always" every call, "off" none',
+);
 
 /** A comparison that takes longer queries which other ranks have submitted the call. */
 const queryAfterMs = 500;

@@ -4,7 +4,7 @@ import { lookup } from "node:dns/promises";
 import { isIP, isIPv6 } from "node:net";
 import { InvalidArgumentError } from "../api/errors.ts";
 import { longestTimerMs } from "../api/ledger/turns.ts";
-import { invalid, textOf } from "../api/option-kinds.ts";
+import { aboveZero, invalid, type Rule, textOf } from "../api/option-kinds.ts";
 import { settlesWithin } from "./async.ts";
 import { limits } from "./protocol.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
@@ -35,17 +35,10 @@ export function milliseconds(
   throw invalid(call, field, textOf(value), `milliseconds in 0..${longestTimerMs}`);
 }
 
-/** Refuses an invalid deadline of calls. */
-export function assertTimeout(backend: string, timeoutMs: unknown): void {
-  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
-  throw invalid(
-    backend,
-    "timeoutMs",
-    textOf(timeoutMs),
-    "a number above 0",
-    "milliseconds; leave it out for calls without a deadline, or give single calls one",
-  );
-}
+/** The deadline of calls, as an option of a backend. */
+export const timeoutRule: Rule = aboveZero(
+  "milliseconds; leave it out for calls without a deadline, or give single calls one",
+);
 
 /** Text of limited length in UTF-8. */
 export function shortText(call: string, field: string, value: unknown, maxBytes: number): string {

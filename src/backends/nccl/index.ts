@@ -5,19 +5,11 @@ import { countText, firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { launcherEnvironment } from "../../api/world/launchers.ts";
-import { assertCompareCalls } from "../../job/before-calls.ts";
-import { assertTimeout } from "../../job/checks.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
 import { openLocal, sessionSetup } from "./open.ts";
-import {
-  assertDevices,
-  assertStaging,
-  assertStreams,
-  type NcclOptions,
-  ncclOptionKinds,
-} from "./options.ts";
+import { assertDevices, assertStreams, type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { needsVariables, reachingPin } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
 import { awaitStarts } from "./process/start-variables.ts";
@@ -47,11 +39,8 @@ export interface NcclBackend extends Backend {
  */
 export function nccl(options: NcclOptions = {}): NcclBackend {
   assertOptions("nccl", options, ncclOptionKinds, { renamed: { checks: "compareCalls" } });
-  const { devices, timeoutMs } = options;
+  const { devices } = options;
   if (devices !== undefined) assertDevices(devices);
-  if (timeoutMs !== undefined) assertTimeout("nccl", timeoutMs);
-  assertCompareCalls("nccl", options.compareCalls);
-  assertStaging(options.staging);
   assertStreams(options);
   const pin = reachingPin(options.plan);
   const plans = new PlanRecord();

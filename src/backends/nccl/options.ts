@@ -1,7 +1,9 @@
 /** The options of `nccl()`, and their checks. */
 import type { NcclPin } from "../../algorithms/index.ts";
 import type { InvalidArgumentError } from "../../api/index.ts";
-import { invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { invalid, type OptionKinds, oneOf, textOf } from "../../api/option-kinds.ts";
+import { compareCallsRule } from "../../job/before-calls.ts";
+import { timeoutRule } from "../../job/checks.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
@@ -60,22 +62,11 @@ export interface NcclOptions {
 
 /** All of them. */
 export const ncclOptionKinds: OptionKinds<NcclOptions> = {
-  ...{ devices: true, stream: true, streams: true, staging: true, timeoutMs: true, plan: "object" },
-  ...{ ncclLibrary: "string", cudartLibrary: "string", compareCalls: true },
+  ...{ devices: true, stream: true, streams: true, timeoutMs: timeoutRule, plan: "object" },
+  ...{ ncclLibrary: "string", cudartLibrary: "string", compareCalls: compareCallsRule },
+  staging: oneOf(["copy"], "leave it out to have TypedArrays refused in calls"),
   ...{ readPlan: "boolean", nvls: "boolean" },
 };
-
-/** Refuses ways of taking arrays that there are not. */
-export function assertStaging(staging: unknown): void {
-  if (staging === undefined || staging === "copy") return;
-  throw invalid(
-    "nccl",
-    "staging",
-    textOf(staging),
-    '"copy"',
-    "leave it out to have TypedArrays refused in calls",
-  );
-}
 
 /** Refuses lists of devices that are empty, name one twice, or hold an invalid device number. */
 export function assertDevices(devices: readonly number[]): void {

@@ -7,11 +7,11 @@ import type {
   NcclPin,
   TopologyOption,
 } from "../../algorithms/index.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { withoutBrackets } from "../../api/world/launchers.ts";
 import { optionText } from "../../job/agreed-backend.ts";
-import { assertCompareCalls } from "../../job/before-calls.ts";
-import { assertTimeout } from "../../job/checks.ts";
+import { compareCallsRule } from "../../job/before-calls.ts";
+import { timeoutRule } from "../../job/checks.ts";
 
 /** Options of `tcp`. */
 export interface TcpOptions {
@@ -45,29 +45,23 @@ export interface TcpOptions {
   readonly link?: LinkOptions | undefined;
 }
 
-const kinds: OptionKinds<TcpOptions> = {
-  ...{ host: "string", tls: "boolean", timeoutMs: true, compareCalls: true },
-  ...{ algorithms: "object", like: true, topology: true, plan: "object", link: "object" },
-};
-
 /** Addresses to listen at, and none to connect to: all of a machine, a multicast group, the broadcast. */
 const ofSeveral =
   /^(::ffff:)?([0.:]+|(22[4-9]|23\d)(\.\d+){3}|255\.255\.255\.255)$|^ff[\da-f]{2}:/i;
 
+const kinds: OptionKinds<TcpOptions> = {
+  host: {
+    needed: "an address at which other ranks reach this machine",
+    holds: (host) =>
+      typeof host === "string" && host !== "" && !ofSeveral.test(withoutBrackets(host)),
+  },
+  ...{ tls: "boolean", timeoutMs: timeoutRule, compareCalls: compareCallsRule },
+  ...{ algorithms: "object", like: true, topology: true, plan: "object", link: "object" },
+};
+
 /** Refuses invalid options; plans and links are checked by their constructors. */
 export function assertTcpOptions(options: TcpOptions): void {
   assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
-  const { host, timeoutMs, compareCalls } = options;
-  if (host !== undefined && (host === "" || ofSeveral.test(withoutBrackets(host)))) {
-    throw invalid(
-      "tcp",
-      "host",
-      textOf(host),
-      "an address at which other ranks reach this machine",
-    );
-  }
-  if (timeoutMs !== undefined) assertTimeout("tcp", timeoutMs);
-  assertCompareCalls("tcp", compareCalls);
 }
 
 /** The options that decide plans, as a text for the comparison with other ranks. */
