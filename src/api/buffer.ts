@@ -485,22 +485,18 @@ export interface PlacedCall {
 /** The buffers that ranks reach in each other's memory: these must start at the same place of it on every rank. */
 type Reached = { readonly [B in "send" | "recv"]: boolean };
 
-const reached: { readonly [C in CollectiveName]?: Reached } = {
+/** Of each collective that has kernels for symmetric memory. */
+export const reachedBuffers: { readonly [C in CollectiveName]?: Reached } = {
   allReduce: { send: true, recv: true },
   reduceScatter: { send: true, recv: false },
   allGather: { send: false, recv: true },
 };
 
-/** The buffers of a collective that kernels reach into; `undefined` for one that has no kernels for symmetric memory. */
-export function reachedBuffers(collective: CollectiveName): Reached | undefined {
-  return reached[collective];
-}
-
 /** Where the buffers of a call lie in symmetric memory; `undefined` for a call that does not use it. */
 export function symmetricPlace({ collective, send, recv }: PlacedCall): SymmetricPlace | undefined {
   if (send === undefined || recv === undefined) return undefined;
   if (!allocationOf(send).symmetric || !allocationOf(recv).symmetric) return undefined;
-  if (reached[collective] === undefined) return undefined;
+  if (reachedBuffers[collective] === undefined) return undefined;
   return {
     ...{ send: send.byteOffset, recv: recv.byteOffset },
     inPlace: overlapBytes(send, recv) > 0,

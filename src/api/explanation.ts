@@ -133,7 +133,7 @@ function isListOf(value: unknown, length: number, isItem: (item: unknown) => boo
 export function questionPlace(question: Question): SymmetricPlace | undefined {
   const { collective, dtype, symmetric = false } = question;
   if (symmetric === false || dtype === undefined) return undefined;
-  if (reachedBuffers(collective) === undefined) return undefined;
+  if (reachedBuffers[collective] === undefined) return undefined;
   const { sendOffset, recvOffset } =
     symmetric === true ? { sendOffset: 0, recvOffset: 0 } : symmetric;
   return { send: sendOffset * bytesOf(dtype), recv: recvOffset * bytesOf(dtype) };

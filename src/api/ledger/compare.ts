@@ -499,7 +499,7 @@ export class SymmetricWindows {
   #fieldsOf(call: RankCall, prefix: string): readonly SignatureField[] {
     const place = symmetricPlace(call);
     if (place === undefined) return [[`${prefix}symmetric send`, "none"]];
-    const reached = reachedBuffers(call.collective);
+    const reached = reachedBuffers[call.collective];
     return sides.flatMap((side): SignatureField[] => {
       const window: SignatureField = [`${prefix}symmetric ${side}`, this.#window(call, side)];
       const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
