@@ -222,8 +222,13 @@ function works(read: () => string): boolean {
   return !restingStates.includes(state);
 }
 
+interface TimedRuntime {
+  readonly performance?: {
+    readonly nodeTiming?: { readonly uvMetricsInfo?: { readonly events: number } };
+  };
+}
+
 /** Number of events that the loop of this thread has had; `undefined` where it does not count them. */
 export function eventsSoFar(): number | undefined {
-  const { nodeTiming } = performance as Partial<typeof performance>;
-  return nodeTiming?.uvMetricsInfo?.events;
+  return (globalThis as TimedRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
 }
