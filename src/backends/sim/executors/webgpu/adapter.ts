@@ -52,9 +52,13 @@ export function adapterName({ vendor, architecture, device, description }: GPUAd
   return parts[0] === undefined ? "unnamed adapter" : parts.slice(0, 2).join(", ");
 }
 
-/** `navigator.gpu`, where the runtime has WebGPU of its own, as browsers do. */
-export function ownGpu(): GPU | undefined {
-  return (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+/** `navigator.gpu`, where there is one. */
+const ownGpu = (): GPU | undefined =>
+  (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+
+/** True where the runtime has WebGPU of its own, as browsers do. */
+export function hasOwnGpu(): boolean {
+  return ownGpu() !== undefined;
 }
 
 async function instanceOf(switches: readonly string[]): Promise<GPU> {

@@ -2,7 +2,7 @@
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
 import { invalid, textOf } from "../../../../api/option-kinds.ts";
-import { type AdapterRequest, adapterName, findAdapter, ownGpu, sleepUntil } from "./adapter.ts";
+import { type AdapterRequest, adapterName, findAdapter, hasOwnGpu, sleepUntil } from "./adapter.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
@@ -44,7 +44,7 @@ export class OpenDevice {
     this.device = device;
     this.adapter = adapter;
     this.#owned = owned;
-    this.#sleeps = ownGpu() === undefined && device.adapterInfo.isFallbackAdapter;
+    this.#sleeps = !hasOwnGpu() && device.adapterInfo.isFallbackAdapter;
     this.limits = limitsOf(device, request);
     void device.lost.then(({ message, reason }) => {
       if (!this.#closed) this.fail("lost", message === "" ? reason : message);
