@@ -305,13 +305,9 @@ class EventRun {
     const hop = positions.hop[message] as number;
     const link = fabric.link(from, Math.floor(to / channels), hop);
     const is = link === none || (link >= 0 && link < fabric.links && Number.isInteger(link));
-    if (is && hop <= fabric.links) return link;
-    throw invalid(
-      "runEvents",
-      "fabric.link",
-      `${textOf(link)} at hop ${hop}`,
-      `one of ${fabric.links} links, or -1 after the last`,
-    );
+    if (is) return link;
+    const needed = `one of ${fabric.links} links, or -1 after the last`;
+    throw invalid("runEvents", "fabric.link", `${textOf(link)} at hop ${hop}`, needed);
   }
 
   /** Queues the lane that waits for a message, now that its arrival is known. */

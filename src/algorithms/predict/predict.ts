@@ -208,7 +208,7 @@ function assertPredictable(call: PredictedCall): void {
     const found = `one of ${textOf(topology.ranks)} ranks`;
     throw invalid("predict", "topology", found, `one of ${ranks}, as ranks says`);
   }
-  if (topology !== undefined) whole("topology.period", topology.period, 1, ranks);
+  if (topology !== undefined) whole("topology.period", topology.period, 1, Number.MAX_SAFE_INTEGER);
 }
 
 /** Rejects an algorithm that the catalogue has for another collective; an algorithm of the caller is not checked. */

@@ -271,7 +271,6 @@ test.each([
   ["runEvents", "fabric", [traffic, model, { fabric: { links: 1 } }]],
   ["runEvents", "fabric.links", [traffic, model, { fabric: { ...fabric, links: 0.5 } }]],
   ["runEvents", "fabric.link", [traffic, model, { fabric: { ...fabric, link: () => 0.5 } }]],
-  ["runEvents", "fabric.link", [traffic, model, { fabric: { ...fabric, link: () => 0 } }]],
   ["runRecurrence", "traffic.ranks", [{ ...traffic, ranks: Number.NaN }, model]],
   ["runRecurrence", "traffic.channels", [twoLanes, model]],
   ["runRecurrence", "start[3]", [traffic, model, { start: [0, 0, 0, "1"] }]],
