@@ -121,6 +121,10 @@ export function assertOptions<Options extends object>(
       const names = namesText(name, Object.keys(kinds), now === undefined ? undefined : [now]);
       refuse(field, `it is not known here, needs one of ${names}`, hint);
     }
+  }
+  // Also of options that enumeration leaves out, such as getters of a class.
+  for (const name of Object.keys(kinds) as (keyof Options & string)[]) {
+    const field = path === undefined ? name : `${path}.${name}`;
     const [kind, value] = [kinds[name], options[name]];
     const rule = typeof kind === "string" ? kindRules[kind] : kind;
     if (typeof rule === "object" && value !== undefined)

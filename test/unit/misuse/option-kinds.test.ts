@@ -17,7 +17,16 @@ const measured = (options: object): Promise<unknown> =>
   bench(wrong<BenchOptions>({ backend, collective: "allReduce", ranks: 2, sizes, ...options }));
 const program = fc.sample(programs(), 1)[0] as never;
 
+/** Options that enumeration leaves out. */
+class Getters {
+  get strict() {
+    return "yes" as never;
+  }
+}
+
 const entries: [string, string, () => unknown][] = [
+  ["sim", "strict", () => sim(new Getters())],
+  ["sim", "schedule", () => sim(Object.defineProperty({}, "schedule", { value: "unknown" }))],
   ["sim", "algorithms", () => sim({ algorithms: wrong(null) })],
   ["sim", "algorithms", () => sim({ algorithms: wrong("ring") })],
   ["sim", "plan", () => sim({ like: "nccl-2.28", plan: wrong("Ring") })],
