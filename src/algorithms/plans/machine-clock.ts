@@ -10,6 +10,7 @@ import {
   type MessageUse,
   messageTimes,
   type NcclPlan,
+  type NcclSettings,
   type TimedCall,
   type TimedQuestion,
   timedExchange,
@@ -32,21 +33,24 @@ export class MachineClock {
   /** The reason why times are extrapolated whatever the call; `undefined` without one. */
   readonly #unusual: string | undefined;
   readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
+  readonly #settings: NcclSettings;
   /** The times of messages by their bytes, for each number of ranks and use. */
   readonly #known = new Map<string, Map<number, MessageTime>>();
 
   /**
-   * `planOf` gives NCCL's plan of a call where NCCL has one. `unusual` is the reason why no such plan was measured, if there is
+   * `planOf` gives NCCL's plan of a call where NCCL has one, with these settings. `unusual` is the reason why no such plan was measured, if there is
    * one.
    */
   constructor(
     profile: MachineProfile,
     planOf: (question: PlanQuestion) => NcclPlan | undefined,
+    settings: NcclSettings = {},
     unusual?: string,
   ) {
     this.#profile = profile;
     this.#unusual = unusual;
     this.#planOf = planOf;
+    this.#settings = settings;
     const { startUs, portRate } = profile.numbers.exchange;
     this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
   }
@@ -110,7 +114,7 @@ export class MachineClock {
     counts: BlockCounts | undefined,
   ): TimedCall | undefined | "unknown" {
     const plan = this.#planOf(question);
-    if (plan !== undefined) return timedPlan(plan, question.place);
+    if (plan !== undefined) return timedPlan(plan, question.place, this.#settings);
     const traffic = trafficOf(question, counts);
     if (traffic === undefined) return "unknown";
     const sameBlock = question.collective === "allGatherv";

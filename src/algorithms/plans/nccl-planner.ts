@@ -87,7 +87,7 @@ export class NcclPlanner {
     const plan = new NcclCallPlan(
       planCall({ ...request, root: root < 0 ? undefined : root }),
       library.wheel,
-      symmetric !== undefined,
+      symmetric === undefined ? undefined : settings,
     );
     const oldest = this.#plans.keys().next();
     if (this.#plans.size >= maxPlans && !oldest.done) this.#plans.delete(oldest.value);
@@ -114,12 +114,13 @@ class NcclCallPlan implements Plan {
   #fused: FusedPlan | undefined;
   #layout: Layout | undefined;
 
-  constructor(plan: NcclPlan, wheel: string | undefined, isSymmetric: boolean) {
+  /** `symmetric`: the settings of a call in symmetric memory. */
+  constructor(plan: NcclPlan, wheel: string | undefined, symmetric: NcclSettings | undefined) {
     this.facts = plan;
     this.#wheel = wheel;
-    const isGather = isSymmetric && plan.collective === "allGather";
+    const isGather = symmetric !== undefined && plan.collective === "allGather";
     // The kernel does not depend on the place of the buffers.
-    const call = isGather ? timedPlan(plan, { send: 0, recv: 0 }) : undefined;
+    const call = isGather ? timedPlan(plan, { send: 0, recv: 0 }, symmetric) : undefined;
     const copy = call?.kind === "symmetric" ? call : undefined;
     this.#isCopied = copy !== undefined;
     this.name = copy === undefined ? programName(plan) : choiceOfCall(copy).name;

@@ -98,7 +98,8 @@ export function plannersOf(options: PlanOptions, subject = "sim"): (size: number
   const catalogue = new CataloguePlanner(algorithms, subject);
   const profile = profileOf(options, library);
   const clock =
-    profile && new MachineClock(profile, (question) => nccl.factsOf(question), unusualOf(pin));
+    profile &&
+    new MachineClock(profile, (question) => nccl.factsOf(question), settings, unusualOf(pin));
   return (size) => {
     if (like === undefined && options.machine === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;

@@ -203,6 +203,9 @@ describe("NCCL's plans", () => {
     expect((await cli(gather)).out).toMatch(/4 ranks: Symmetric LL\n/);
     const large = JSON.parse((await cli(`${gather} --count 1M --json`)).out);
     expect(large).toMatchObject({ algorithm: "Symmetric LD", protocol: "LD" });
+    const limited = "explain all-gather --like nccl-2.28 --ranks 8 --count 4096 --nccl symmetric";
+    expect((await cli(limited)).out).toMatch(/8 ranks: Symmetric LL\n/);
+    expect((await cli(`${limited},maxChannels=1`)).out).toMatch(/8 ranks: Symmetric LD\n/);
     expect((await cli(gather)).out).toContain(`${text} as Ring LL\n`);
     expect((await cli("explain all-gather --like nccl-2.28 --ranks 4")).out).not.toContain(text);
     expect((await cli(gather.replace("4", "1"))).out).not.toContain(text);

@@ -8,7 +8,13 @@ import { specifications } from "../../../api/collectives/index.ts";
 import { bytesOf } from "../../../api/dtype.ts";
 import { modelBytes, threadThreshold } from "../choice.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
-import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
+import {
+  grains,
+  type NcclCollective,
+  type NcclProtocol,
+  type NcclSettings,
+  resolveSettings,
+} from "../rules.ts";
 import { chooseSymmetric, loadsOf, movesPacks, warpRounds } from "../symmetric.ts";
 
 /** Multiples of these bytes move in one load or store. */
@@ -134,7 +140,11 @@ export type TimedCall = ChannelCall | SymmetricCall | ExchangeCall;
  * The facts of a planned call, whose buffers lie at `place` of symmetric memory if any; `undefined` for one that moves nothing
  * between GPUs, or between nodes.
  */
-export function timedPlan(plan: NcclPlan, place?: SymmetricPlace): TimedCall | undefined {
+export function timedPlan(
+  plan: NcclPlan,
+  place?: SymmetricPlace,
+  settings: NcclSettings = {},
+): TimedCall | undefined {
   const { collective, ranks, nodes, count, dtype } = plan;
   if (plan.algorithm === "Copy" || count === 0 || nodes > 1) return undefined;
   const bytes = count * bytesOf(dtype);
@@ -143,7 +153,7 @@ export function timedPlan(plan: NcclPlan, place?: SymmetricPlace): TimedCall | u
     return symmetricCall(folding, plan, { kernel: plan.protocol, blocks: plan.channels }, place);
   }
   if (place !== undefined && collective === "allGather") {
-    const chosen = chooseSymmetric(collective, ranks, bytes, resolveSettings());
+    const chosen = chooseSymmetric(collective, ranks, bytes, resolveSettings(settings));
     return symmetricCall(collective, plan, chosen, place);
   }
   return channelCall(plan);
