@@ -25,25 +25,34 @@ const option = optional(line(4 * longestOption));
 const choices = {
   choice: {
     ...{ backend: line(limits.keyBytes), missing: optional(line(4 * longestReason)) },
-    ...{ compareCalls: option, plans: option },
+    ...{ compareCalls: option, algorithms: option, like: option, topology: option, plan: option },
   },
 };
 
 type Choice = MessageOf<typeof choices>;
 
-/** Options that all ranks of a job pass alike, as texts. */
-export interface AgreedOptions {
-  /** Ranks that compare calls at different times wait for each other. */
-  readonly compareCalls?: string | undefined;
-  /** The options that decide plans: ranks with different programs of a call wait for each other, or get wrong contents. */
-  readonly plans?: string | undefined;
-}
+const agreedNames = ["compareCalls", "algorithms", "like", "topology", "plan"] as const;
 
-const agreedNames = ["compareCalls", "plans"] as const;
+/**
+ * Options that all ranks of a job pass alike, as texts. Ranks that compare calls at different times wait for each other. So do
+ * ranks with different programs of a call, or they get wrong contents.
+ */
+export type AgreedOptions = {
+  readonly [Name in (typeof agreedNames)[number]]?: string | undefined;
+};
 
-/** The text of an option, the same for equal values: fields in the order of their names. The rest of a long text is a hash of it. */
-export function optionText(value: unknown): string {
-  const text = JSON.stringify(value, inOrder) ?? "";
+const noOptions = {
+  ...{ compareCalls: undefined, algorithms: undefined, like: undefined },
+  ...{ topology: undefined, plan: undefined },
+};
+
+/**
+ * The text of an option, the same for equal values: fields in the order of their names. The rest of a long text is a hash of it. An
+ * object without fields is no option.
+ */
+export function optionText(value: unknown): string | undefined {
+  const text = JSON.stringify(value, inOrder);
+  if (text === undefined || text === "{}") return undefined;
   if (text.length <= longestOption) return text;
   const hash = createHash("sha256").update(text).digest("hex");
   return `${text.slice(0, longestOption - hash.length - 1)}…${hash}`;
@@ -69,10 +78,16 @@ export async function agreeOnBackend(
   backend: string,
   missing: BackendUnavailableError | undefined,
   { timeoutMs, signal }: Pick<JoinRequest, "timeoutMs" | "signal">,
-  { compareCalls, plans }: AgreedOptions = {},
+  options: AgreedOptions = {},
 ): Promise<void> {
   const reason = missing && firstLine(missing).slice(0, longestReason);
-  const own = encode(choices, { kind: "choice", backend, missing: reason, compareCalls, plans });
+  const own = encode(choices, {
+    ...noOptions,
+    ...options,
+    kind: "choice",
+    backend,
+    missing: reason,
+  });
   const found = await ranks.exchange("backend", own, { timeoutMs, signal });
   const all = found.map(choiceOf);
   if (all.some((each) => each.backend !== backend)) throw differentError(all, ranks);
@@ -89,11 +104,7 @@ function choiceOf(value: Uint8Array): Choice {
     return decode(choices, value);
   } catch {
     const backend = "none in a form of this version";
-    return {
-      kind: "choice",
-      backend,
-      ...{ missing: undefined, compareCalls: undefined, plans: undefined },
-    };
+    return { ...noOptions, kind: "choice", backend, missing: undefined };
   }
 }
 

@@ -3,7 +3,7 @@ import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, UnsupportedError } from "../../api/index.ts";
 import { joinLaunched, launchedRank } from "../../job/launcher-rendezvous.ts";
 import { openAlone, openJoined } from "./open.ts";
-import { assertTcpOptions, plansText, type TcpOptions } from "./options.ts";
+import { agreedOptions, assertTcpOptions, type TcpOptions } from "./options.ts";
 import type { SessionSettings } from "./session.ts";
 
 export type { TcpOptions } from "./options.ts";
@@ -24,7 +24,7 @@ export function tcp(options: TcpOptions = {}): Backend {
   const { host, tls = false, timeoutMs, compareCalls = "once" } = options;
   const plannerOf = plannersOf(options, "tcp");
   const link = linkOf(options.link ?? loopback, "tcp");
-  const agreed = { compareCalls, plans: plansText(options) };
+  const agreed = agreedOptions(options);
   const settingsOf = (size: number): SessionSettings => ({
     planner: plannerOf(size),
     link,

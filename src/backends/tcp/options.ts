@@ -9,7 +9,7 @@ import type {
 } from "../../algorithms/index.ts";
 import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { withoutBrackets } from "../../api/world/launchers.ts";
-import { optionText } from "../../job/agreed-backend.ts";
+import { type AgreedOptions, optionText } from "../../job/agreed-backend.ts";
 import { compareCallsRule } from "../../job/before-calls.ts";
 import { timeoutRule } from "../../job/checks.ts";
 
@@ -64,13 +64,17 @@ export function assertTcpOptions(options: TcpOptions): void {
   assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
 }
 
-/** The options that decide plans, as a text for the comparison with other ranks. */
-export function plansText({ algorithms = {}, like, topology, plan }: TcpOptions): string {
+/** The options that all ranks pass alike, as texts. */
+export function agreedOptions(options: TcpOptions): AgreedOptions {
+  const { compareCalls = "once", algorithms = {}, like, topology, plan } = options;
   const chosen = Object.entries(algorithms).map(([collective, algorithm]) => [
     collective,
     typeof algorithm === "object" ? algorithmText(algorithm) : algorithm,
   ]);
-  return optionText({ ...Object.fromEntries(chosen), like, topology, plan });
+  return {
+    ...{ compareCalls, like, algorithms: optionText(Object.fromEntries(chosen)) },
+    ...{ topology: optionText(topology), plan: optionText(plan) },
+  };
 }
 
 /** An algorithm of the caller's own: two of one name may have other steps. */

@@ -182,7 +182,7 @@ describe.skipIf(reason !== "")(`ranks of a job${reason}`, () => {
 // With one sum of the same messages, or one that waits for a comparison.
 test.each([
   [
-    "plans",
+    "algorithms",
     ["doubling", "linear"],
     /^ +rank 0 +\{"allReduce":"recursive-doubling"\}\n +rank 1 +\{"allReduce":"linear"\}$/m,
   ],
@@ -205,11 +205,12 @@ describe("the text of an option", () => {
     const same = { plan: { rings: [0, 1], channels: 4 }, like: "nccl-2.28" };
     expect(optionText(one)).toBe(optionText(same));
     expect(optionText(one)).not.toBe(optionText({ ...one, plan: { channels: 4, rings: [1, 0] } }));
+    expect(optionText({})).toBe(undefined);
   });
 
   test("of a long value is short, and depends on its end", () => {
     const long = (end: string) => optionText({ xml: `${"<net/>".repeat(1000)}${end}` });
-    expect(long("a").length).toBe(200);
+    expect(long("a")?.length).toBe(200);
     expect(long("a")).toBe(long("a"));
     expect(long("a")).not.toBe(long("b"));
   });

@@ -3,7 +3,7 @@
 import { type TcpOptions, tcp } from "twinccl/tcp";
 import { expect, test } from "vitest";
 import { catalogue } from "../../../../src/algorithms/index.ts";
-import { plansText } from "../../../../src/backends/tcp/options.ts";
+import { agreedOptions } from "../../../../src/backends/tcp/options.ts";
 
 const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0", "[::]"];
 const ofGroups = ["224.0.0.1", "239.1.2.3", "::ffff:224.0.0.1", "ff02::1", "255.255.255.255"];
@@ -63,14 +63,14 @@ const { ring } = catalogue.allReduce;
 const own = { ...ring, name: "own" };
 
 test("options that decide no plans, are left out, or stand in another order have the same text", () => {
-  const usual = plansText({});
-  const others = { host: "node0", tls: true, timeoutMs: 7, algorithms: {}, plan: undefined };
-  expect(plansText(others)).toEqual(usual);
+  const usual = agreedOptions({});
+  const others = { host: "node0", tls: true, timeoutMs: 7, algorithms: {}, plan: {} };
+  expect(agreedOptions(others)).toEqual(usual);
   const one = { like, plan: { channels: 4, protocol: "LL" }, algorithms: { reduce: "chain" } };
   const same = { algorithms: { reduce: "chain" }, plan: { protocol: "LL", channels: 4 }, like };
-  expect(plansText(one as TcpOptions)).toEqual(plansText(same as TcpOptions));
-  expect(plansText({ algorithms: { allReduce: own } })).toEqual(
-    plansText({ algorithms: { allReduce: { ...own } } }),
+  expect(agreedOptions(one as TcpOptions)).toEqual(agreedOptions(same as TcpOptions));
+  expect(agreedOptions({ algorithms: { allReduce: own } })).toEqual(
+    agreedOptions({ algorithms: { allReduce: { ...own } } }),
   );
 });
 
@@ -90,6 +90,6 @@ test("options that decide other plans have another text", () => {
     { algorithms: { allReduce: { ...own, name: "other" } } },
     { algorithms: { allReduce: { ...own, write: () => undefined } } },
   ];
-  const texts = options.map(plansText);
+  const texts = options.map((each) => JSON.stringify(agreedOptions(each)));
   expect(new Set(texts).size).toBe(options.length);
 });
