@@ -40,7 +40,7 @@ export class Store {
   readonly #left = new Set<number>();
   /** Ends of processes in words, by rank. */
   readonly #ended = new Map<number, string>();
-  /** The peers of ranks that have asked to be in the next generation, except those that were gone before the answer. */
+  /** The peers of fresh ranks that have asked to join the next generation, except those that were gone before the answer. */
   readonly #asked = new Map<number, Peer>();
   #latest: Generation | undefined;
   #joinPhase: JoinPhase | undefined;

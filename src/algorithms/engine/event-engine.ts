@@ -18,7 +18,7 @@ import type { Traffic } from "./traffic.ts";
 export interface EventOptions extends RunOptions {
   /** Links that messages share; none when left out. */
   readonly fabric?: Fabric | undefined;
-  /** Messages between two lanes that are sent but not received before the sender waits; unlimited when left out. */
+  /** Messages between two lanes that are sent but not received before the sender waits, 1 to 1,024; unlimited when left out. */
   readonly credits?: number | undefined;
 }
 

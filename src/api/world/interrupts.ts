@@ -21,7 +21,7 @@ export interface ActiveWorld {
 
 const checkEveryMs = 250;
 
-/** Without signals, nothing is listened to. */
+/** `undefined` where the runtime has no process: no listener is installed there. */
 const runtime = runtimeProcess() as (typeof globalThis)["process"] | undefined;
 
 /** A reference to an active world; weak from the first check on. */
