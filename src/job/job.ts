@@ -13,11 +13,15 @@ import type {
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/errors.ts";
 import { longestTimerMs } from "../api/ledger/turns.ts";
+import { pause } from "./async.ts";
 import { type CompareCalls, CrossCheck, FirstConnections, StoreWaits } from "./before-calls.ts";
 import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, openOnAllRanks, type RankOpener, rebuildJob } from "./rebuild.ts";
 import type { Membership } from "./rendezvous.ts";
+
+/** Time for calls of other ranks to end where the store cannot tell of their end. */
+const lastCallsMs = 1_000;
 
 /** A backend's side of a job: opens the rank of this process, and makes the session of each generation. */
 export interface SessionOpener<T, S extends Session> extends RankOpener<T> {
@@ -155,11 +159,11 @@ export class Job implements PeerProcesses {
     return this.#missingRanks.haveNews(comm);
   }
 
-  /** Resolves when all ranks end a communicator. Where the store cannot tell, it resolves too. */
+  /** Resolves when all ranks end a communicator. Where the store cannot tell, it resolves after a time for their calls to end. */
   async allEnd(comm: CommInfo, signal: AbortSignal): Promise<void> {
     const barrier = { key: `end ${this.#keys.of(comm)}`, ranks: comm.ranks };
     const wait = { timeoutMs: longestTimerMs, signal };
-    await this.#membership.awaitBarriers([barrier], wait).catch(() => false);
+    await this.#membership.awaitBarriers([barrier], wait).catch(() => pause(lastCallsMs, signal));
   }
 
   /** This process has closed a communicator without the others. */

@@ -57,6 +57,16 @@ test("a call behind the end of a communicator leaves the event loop free while i
   expect(results[0]?.longestMs, text).toBeLessThan(200);
 });
 
+test("communicators end beside calls that ranks make on several streams in different orders", async () => {
+  const { status, results, text } = await runJob<{ readonly sums: readonly number[] }>(
+    size,
+    "ends-beside-streams.mjs",
+  );
+  expect(status, text).toBe(0);
+  const sums = Array.from({ length: 12 }, () => size);
+  expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sums })));
+});
+
 test("a job of processes that end without close() succeeds", async () => {
   const began = performance.now();
   const { status, results, text } = await runJob<{ readonly sum: number }>(

@@ -173,7 +173,7 @@ export class NcclSession implements QueueingSession {
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
     const discard = (comms: readonly NcclCommunicator[]): void => {
-      for (const comm of comms) this.#ending.add([comm], comm.abort());
+      for (const comm of comms) this.#ending.add([comm], comm.abortWhileIdle());
     };
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
@@ -199,7 +199,8 @@ export class NcclSession implements QueueingSession {
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);
-    this.#ending.add([comm], hadWork ? this.#breakOff(comm) : comm.abort());
+    if (hadWork) this.#ending.add([comm], this.#breakOff(comm));
+    else this.#ending.add([comm], comm.lock.isHeld ? comm.abort() : comm.abortWhileIdle());
   }
 
   /**

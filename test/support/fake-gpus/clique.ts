@@ -41,8 +41,6 @@ export class End {
   /** The process of this end: ends of one process must be issued together. */
   readonly process: object;
   aborted = false;
-  /** Said that no call of it follows. */
-  finalized = false;
   /** Calls of it that are under way on other threads. */
   elsewhere = 0;
   /** Kernels that were submitted and are not over. */
@@ -129,11 +127,6 @@ export class Clique {
   isFirst(end: End, { kind, peer }: MessageOp): boolean {
     const way = kind === "send" ? `${end.rank} ${peer}` : `${peer} ${end.rank}`;
     return this.ends[peer]?.process !== end.process && !this.connected.has(way);
-  }
-
-  /** True until every rank has announced that it makes no further call. */
-  get isUnended(): boolean {
-    return !this.isWhole || this.ends.some((end) => end?.finalized !== true);
   }
 
   /** All ends have come, in the order of their ranks. */

@@ -82,8 +82,6 @@ function communicatorCalls(
   | "split"
   | "splitInBackground"
   | "destroy"
-  | "finalizeInBackground"
-  | "destroyInBackground"
   | "abortInBackground"
   | "checkAsync"
 > {
@@ -200,24 +198,12 @@ function communicatorCalls(
       }
       destroy(handle);
     },
-    async finalizeInBackground(handle) {
-      const end = state.end(handle);
-      end.finalized = true;
-      const { clique } = end;
-      while (!end.aborted && clique.isUnended) {
-        await new Promise((resolve) => setImmediate(resolve));
-      }
-      if (end.aborted) throw ncclError("ncclCommFinalize", 5, "ncclInvalidUsage");
-    },
-    destroyInBackground: async (handle) => destroy(handle),
     async abortInBackground(handle) {
       const end = state.anyEnd(handle);
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
       end.clique.breakOff(end);
       end.aborted = true;
-      // It is removed from the rendezvous of its ranks.
-      end.finalized = false;
       end.windows.clear();
       end.operators.clear();
       state.ends.delete(handle);

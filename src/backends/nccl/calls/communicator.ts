@@ -25,10 +25,10 @@ import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type NcclCallArgs, typeOf } from "./nccl-steps.ts";
 import { RegisteredWindows } from "./windows.ts";
 
-/** Longest time for NCCL to end a communicator with the other processes, and to abort. Memory that is not freed by then stays. */
+/** Longest time for the other processes to end a communicator too, and for NCCL to abort. Memory that is not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
 
-/** Longest time for a cancelled end to free memory once all ranks have finalized, and for a registration to settle. */
+/** Longest time for a registration to settle before an abort. */
 const graceMs = 1_000;
 
 /** One communicator, with the members in this process by rank. */
@@ -183,9 +183,13 @@ export class NcclCommunicator {
     const { device } = stream;
     const room = { comm: handle, stream: device.stream, ...local.connectBuffers };
     const meet = () => this.#nccl.connectInBackground(device.threadDevice, room, ends);
-    await this.lock.run(meet).catch((error: unknown) => {
-      throw this.#located(member as LocalMember, error);
-    });
+    const { hold } = this.progress;
+    const isConnected = await hold
+      .connect(() => this.lock.run(meet), this.overSignal)
+      .catch((error: unknown) => {
+        throw this.#located(member as LocalMember, error);
+      });
+    if (!isConnected) throw abortedError(this.info, this.abortReason);
   }
 
   /** NCCL's number of the operator. A pre-multiplied sum is created for the call: `destroyOp` destroys it. */
@@ -203,25 +207,30 @@ export class NcclCommunicator {
   }
 
   /**
-   * Ends it: releases graphs, windows and handles, with no work in flight. In a job, NCCL frees it once `othersEnd` has settled.
-   * The wait for other processes is bounded: past the bound this process aborts, with a warning; when the signal fires, without
-   * one. False when either happened.
+   * Ends it: releases graphs, windows and handles, with no work in flight. In a job that follows `othersEnd`: until then other ranks
+   * may use memory of this one. The wait is bounded: past the bound this process aborts, with a warning; when the signal fires,
+   * without one. False when either happened.
    */
   async end(cancelled: AbortSignal, othersEnd?: Promise<unknown>): Promise<boolean> {
     if (!this.#isInJob) {
       await this.#endHere();
       return true;
     }
-    // The other ranks finalize too, so this rank does, even where a graph or window was not released.
-    const released = (async () => runAll(this.#releases()))();
-    const ends = Array.from(this.members.values(), (member) =>
-      this.#endWithOthers(member.handle, cancelled, othersEnd).catch((error: unknown) => {
-        throw this.#located(member, error);
-      }),
-    );
-    await Promise.allSettled([released, ...ends]);
-    await released;
-    const inTime = (await Promise.all(ends)).every((each) => each);
+    const ending = this.#endInJob(cancelled, othersEnd ?? Promise.resolve());
+    // The handles are freed even where a graph or window was not released.
+    try {
+      runAll(this.#releases());
+    } finally {
+      await ending;
+    }
+    return ending;
+  }
+
+  async #endInJob(cancelled: AbortSignal, othersEnd: Promise<unknown>): Promise<boolean> {
+    const inTime = await settlesWithin(endMs, othersEnd, cancelled);
+    // Destroying them, NCCL would wait for the other ranks.
+    if (inTime) await this.#whileIdle(() => this.#abortHandles(), cancelled);
+    else await this.progress.hold.during(() => this.#abortHandles());
     if (!inTime && !cancelled.aborted) {
       process.emitWarning(
         `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
@@ -229,6 +238,13 @@ export class NcclCommunicator {
       );
     }
     return inTime;
+  }
+
+  /** Frees while no kernel of the rank of this process runs, or once the signal fires. */
+  #whileIdle<T>(free: () => Promise<T>, now: AbortSignal): Promise<T> {
+    const [member] = this.members.values();
+    const { local } = member as LocalMember;
+    return this.progress.hold.whileIdle(local.deferredFree, now, free);
   }
 
   /** Destroys the handles, or aborts them after a background error: NCCL does not destroy such a communicator. */
@@ -263,47 +279,30 @@ export class NcclCommunicator {
     this.#locate(member, () => graph.discard(member));
   }
 
-  /** Frees a handle once the other ranks end the communicator too: then NCCL does not wait for them. False after an abort. */
-  async #endWithOthers(
-    handle: bigint,
-    cancelled: AbortSignal,
-    othersEnd: Promise<unknown> = Promise.resolve(),
-  ): Promise<boolean> {
-    const { hold } = this.progress;
-    if (await settlesWithin(endMs, othersEnd, cancelled))
-      return hold.during(() => this.#finalizeAndDestroy(handle, cancelled));
-    await hold.during(() => this.#abortHandle(handle));
-    return false;
-  }
-
-  /** Finalizes and destroys a handle; NCCL waits for the other ranks in each step. */
-  async #finalizeAndDestroy(handle: bigint, cancelled: AbortSignal): Promise<boolean> {
-    const finalizing = this.#nccl.finalizeInBackground(handle);
-    if (!(await settlesWithin(endMs, finalizing, cancelled))) {
-      // Only an abort ends a call in progress on another thread.
-      await this.#abortHandle(handle);
-      return false;
-    }
-    try {
-      await finalizing;
-    } catch (error) {
-      await this.#abortHandle(handle);
-      throw error;
-    }
-    const destroying = this.#nccl.destroyInBackground(handle);
-    // The handle is being freed and can no longer be aborted.
-    const inTime = await settlesWithin(endMs, destroying, cancelled);
-    if (!inTime && !(cancelled.aborted && (await settlesWithin(graceMs, destroying)))) return false;
-    await destroying;
-    return true;
-  }
-
-  #abortHandle(handle: bigint): Promise<boolean> {
-    return settlesWithin(abortMs, this.#nccl.abortInBackground(handle));
+  /** Frees the handles with their running calls, on other threads; false where NCCL does not end in time. */
+  async #abortHandles(): Promise<boolean> {
+    const ends = Array.from(this.members.values(), (member) =>
+      this.#nccl.abortInBackground(member.handle).catch((error: unknown) => {
+        throw this.#located(member, error);
+      }),
+    );
+    const ended = Promise.all(ends);
+    return (await settlesWithin(abortMs, ended)) && ended.then(() => true);
   }
 
   /** Aborts the handles with their running calls, on other threads, within a bound. */
-  async abort(): Promise<void> {
+  abort(): Promise<void> {
+    const { hold } = this.progress;
+    return this.#abort((free) => (this.#isInJob ? hold.during(free) : free()));
+  }
+
+  /** Aborts the handles of a communicator without work. */
+  abortWhileIdle(): Promise<void> {
+    const { signal } = new AbortController();
+    return this.#abort((free) => (this.#isInJob ? this.#whileIdle(free, signal) : free()));
+  }
+
+  async #abort(freed: (free: () => Promise<boolean>) => Promise<boolean>): Promise<void> {
     // NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others.
     for (const graph of this.graphs) {
       try {
@@ -321,14 +320,8 @@ export class NcclCommunicator {
       return;
     }
     const releaseMemory = this.windows.holdUntilHandlesEnd();
-    const free = (): Promise<boolean> => {
-      const ends = [...this.members.values()].map(({ handle }) =>
-        this.#nccl.abortInBackground(handle),
-      );
-      return settlesWithin(abortMs, Promise.allSettled(ends));
-    };
-    // Past the bound NCCL may go on using the memory.
-    if (await (this.#isInJob ? this.progress.hold.during(free) : free())) releaseMemory();
+    // Past the bound NCCL may go on using the memory. An error of NCCL adds nothing to the reason of the abort.
+    if (await freed(() => this.#abortHandles().catch(() => true))) releaseMemory();
   }
 
   /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */

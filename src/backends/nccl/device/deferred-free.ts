@@ -36,6 +36,11 @@ export class DeferredFree {
     return this.#bytes;
   }
 
+  /** True if no work runs on the streams. */
+  get isIdle(): boolean {
+    return this.#busyAmong(this.#streams()) === undefined;
+  }
+
   /**
    * Defers `free` until the present work of the streams is done. `bytes` counts device memory; `ptr` is set if it can be reused.
    */
@@ -121,7 +126,7 @@ export class DeferredFree {
 
   #isDue(): boolean {
     try {
-      if (this.#busyAmong(this.#streams()) === undefined) return true;
+      if (this.isIdle) return true;
       if (!this.#hasGrown) return false;
       this.#hasGrown = false;
       // NCCL and other programs allocate device memory too.

@@ -6,6 +6,14 @@
 import { longestTimerMs, nextTurn } from "../../../api/ledger/turns.ts";
 import { keepAlive, settlesWithin } from "../../../job/async.ts";
 
+/** The streams of a rank. */
+interface Streams {
+  /** True if no work runs on them. */
+  readonly isIdle: boolean;
+  /** Calls `step` once they are idle, before programs submit more; it gives back so many bytes. */
+  add(bytes: number, step: () => void): void;
+}
+
 /** The hold of one session. */
 export class SubmissionHold {
   /** True while CUDA may block this thread. */
@@ -14,6 +22,8 @@ export class SubmissionHold {
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
+  /** First connections under way, whose kernels wait for other ranks. */
+  readonly #connections = new Set<Promise<unknown>>();
 
   /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
@@ -44,6 +54,44 @@ export class SubmissionHold {
         this.isFreeing = false;
         this.#end();
       }
+    }
+  }
+
+  /**
+   * Like `during`, at a moment in which the streams of the rank are idle, or once `now` fires. Then `free` waits for no kernel, and
+   * so for no other rank.
+   */
+  async whileIdle<T>(streams: Streams, now: AbortSignal, free: () => Promise<T>): Promise<T> {
+    const isDue = (): boolean => now.aborted || (streams.isIdle && this.#connections.size === 0);
+    const attempt = async (): Promise<{ readonly value: T } | undefined> =>
+      isDue() ? { value: await free() } : undefined;
+    let freed: { readonly value: T } | undefined;
+    while (freed === undefined) {
+      await settlesWithin(longestTimerMs, Promise.all(this.#connections), now);
+      freed = await new Promise((resolve) => {
+        let isBegun = false;
+        const begin = (): void => {
+          if (!isBegun) resolve(this.during(attempt));
+          isBegun = true;
+        };
+        now.addEventListener("abort", begin, { once: true });
+        if (isDue()) begin();
+        else streams.add(0, begin);
+      });
+    }
+    return freed.value;
+  }
+
+  /** Connects ranks while nothing is freed; false where the signal fires before. */
+  async connect(connect: () => Promise<void>, cancelled: AbortSignal): Promise<boolean> {
+    if (!(await this.endsBefore(cancelled))) return false;
+    const connecting = connect();
+    this.#connections.add(connecting);
+    try {
+      await connecting;
+      return true;
+    } finally {
+      this.#connections.delete(connecting);
     }
   }
 

@@ -280,9 +280,6 @@ interface NcclBackgroundCalls {
     ptr: bigint,
     bytes: number,
   ): Promise<bigint>;
-  /** Has all ranks bring a communicator to its end. */
-  finalizeInBackground(comm: bigint): Promise<void>;
-  destroyInBackground(comm: bigint): Promise<void>;
   abortInBackground(comm: bigint): Promise<void>;
 }
 
@@ -315,20 +312,12 @@ function backgroundCalls(library: NcclLibrary): NcclBackgroundCalls {
       await call(device, "commWindowRegister", [comm, ptr, bytes, window, symmetricWindow], comm);
       return window[0] as bigint;
     },
-    finalizeInBackground: (comm) => call(undefined, "commFinalize", [comm]),
-    destroyInBackground: (comm) => call(undefined, "commDestroy", [comm]),
     abortInBackground: (comm) => call(undefined, "commAbort", [comm]),
   };
 }
 
 /** Functions that may wait for other ranks. */
-type BackgroundFunction =
-  | "commInitRankConfig"
-  | "commSplit"
-  | "commWindowRegister"
-  | "commFinalize"
-  | "commDestroy"
-  | "commAbort";
+type BackgroundFunction = "commInitRankConfig" | "commSplit" | "commWindowRegister" | "commAbort";
 
 /** A byte, as messages count and type it. */
 const oneByte = [1, 1] as const;

@@ -83,10 +83,6 @@ export const ncclTable = {
     "ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config)",
     "2.18",
   ),
-  commFinalize: prototype<(comm: Ptr) => Status>(
-    "ncclResult_t ncclCommFinalize(ncclComm_t comm)",
-    "2.14",
-  ),
   commDestroy: prototype<(comm: Ptr) => Status>(
     "ncclResult_t ncclCommDestroy(ncclComm_t comm)",
     "2.0",

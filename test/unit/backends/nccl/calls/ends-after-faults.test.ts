@@ -14,12 +14,16 @@ import { outcome } from "./watched-world.ts";
 
 quickTime();
 
-test("a communicator that the ranks cannot end together is aborted, and close reports it", async () => {
+test("close reports a communicator that NCCL does not free", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
-  const planned = ncclError("ncclCommFinalize", 3, "ncclInternalError");
+  const planned = ncclError("ncclCommAbort", 3, "ncclInternalError");
   const { calls: nccl } = gpus.nccl;
-  nccl.finalizeInBackground = () => Promise.reject(planned);
+  const { abortInBackground } = nccl;
+  nccl.abortInBackground = async (handle) => {
+    await abortInBackground(handle);
+    throw planned;
+  };
   const closing = await Promise.allSettled(ranks.map(({ comm }) => comm.close()));
   for (const [rank, end] of closing.entries()) {
     expect((end as PromiseRejectedResult).reason).toEqual(seen(planned, { rank, size: 2 }));

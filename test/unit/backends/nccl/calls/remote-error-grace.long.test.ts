@@ -67,8 +67,6 @@ test.each(["the world", "a split"])("the error names the rank that closed %s", a
   const splits = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
   const [mine, others] = which === "the world" ? [a.comm, b.comm] : (splits as Communicator[]);
   await Promise.all([mine?.barrier(), others?.barrier()]);
-  // Over sockets NCCL's end of a communicator waits for no other rank.
-  vi.spyOn(gpus.nccl.calls, "finalizeInBackground").mockResolvedValue(undefined);
   const waiting = errorOf(mine!.barrier());
   await others?.close();
   blame(gpus, 0);

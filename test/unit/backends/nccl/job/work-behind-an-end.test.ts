@@ -10,11 +10,11 @@ import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joi
 
 quickTime();
 
-const frees = ["destroyInBackground", "abortInBackground"] as const;
+const endings = ["close", "abort"] as const;
 
 /** Two ranks with a child: `begin` ends it, and NCCL frees it on the ranks `stuck` once `free` is called. */
 async function withChild(
-  which: (typeof frees)[number],
+  which: (typeof endings)[number],
   before?: (ranks: readonly Joined[]) => unknown,
   { stuck = [0, 1], ...options }: { readonly stream?: "own"; readonly stuck?: number[] } = {},
 ) {
@@ -23,18 +23,18 @@ async function withChild(
   await before?.(ranks);
   const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0, ...options }));
   const { calls } = gpus.nccl;
-  const inner = calls[which];
+  const inner = calls.abortInBackground;
   let free = (): void => undefined;
   const freed = new Promise<void>((resolve) => {
     free = resolve;
   });
-  calls[which] = async (handle) => {
+  calls.abortInBackground = async (handle) => {
     if (stuck.includes(gpus.nccl.ends.get(handle)?.rank ?? -1)) await freed;
     return inner(handle);
   };
   const begin = async (): Promise<void> => {
     for (const child of children) {
-      if (which === "destroyInBackground") await child?.close();
+      if (which === "close") await child?.close();
       else child?.abort(new Error("enough of this"));
     }
     await turns(20);
@@ -56,7 +56,7 @@ async function whileFreed(...args: Parameters<typeof withChild>) {
 }
 
 test("a split begins once NCCL has freed the communicators that were closed before it", async () => {
-  const { gpus, ranks, free } = await whileFreed("destroyInBackground");
+  const { gpus, ranks, free } = await whileFreed("close");
   const splits = gpus.machine.count("splitInBackground");
   const next = onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
   await turns(20);
@@ -89,7 +89,7 @@ const works: readonly [
 ];
 
 test.each(
-  frees.flatMap((which) =>
+  endings.flatMap((which) =>
     works.flatMap(([name, make]) => [1, 0].map((times) => [name, times, which, make] as const)),
   ),
 )("%s, made %i times before, waits for %s", async (_, times, which, make) => {
@@ -125,7 +125,7 @@ test("calls and messages that wait are submitted in the order in which they were
     await comm.barrier();
     return [...(await a.toHost())];
   };
-  const { ranks, free } = await whileFreed("abortInBackground", (all) => onAll(all, run));
+  const { ranks, free } = await whileFreed("abort", (all) => onAll(all, run));
   const next = onAll(ranks, run);
   await turns(20);
   free();
@@ -135,7 +135,7 @@ test("calls and messages that wait are submitted in the order in which they were
 });
 
 test("rebuild ends calls that wait, and its world takes calls", async () => {
-  const { ranks, free } = await whileFreed("destroyInBackground");
+  const { ranks, free } = await whileFreed("close");
   const errors = ranks.map(({ comm }) => errorOf(comm.barrier()));
   await turns(20);
   const rebuilding = onAll(ranks, ({ comm }) => comm.rebuild());
@@ -148,7 +148,7 @@ test("rebuild ends calls that wait, and its world takes calls", async () => {
 });
 
 test("close of the world waits for calls that wait", async () => {
-  const { ranks, free } = await whileFreed("destroyInBackground");
+  const { ranks, free } = await whileFreed("close");
   const calls = onAll(ranks, ({ comm }) => comm.barrier());
   const closing = closeAll(ranks);
   await turns(20);
@@ -159,7 +159,7 @@ test("close of the world waits for calls that wait", async () => {
 
 test("the abort of another communicator ends its calls that wait", async () => {
   let others: readonly (Communicator | undefined)[] = [];
-  const { ranks, free } = await whileFreed("destroyInBackground", async (all) => {
+  const { ranks, free } = await whileFreed("close", async (all) => {
     others = await onAll(all, ({ comm }) => comm.split({ color: 0 }));
   });
   const errors = others.map((other) => errorOf((other as Communicator).barrier()));
@@ -173,7 +173,7 @@ test("the abort of another communicator ends its calls that wait", async () => {
 });
 
 test("a recording is made, and replayed, once NCCL has freed it", async () => {
-  const { gpus, ranks, free } = await whileFreed("destroyInBackground");
+  const { gpus, ranks, free } = await whileFreed("close");
   const next = onAll(ranks, async ({ comm }) => {
     const send = comm.alloc("float32", 4);
     const graph = await comm.capture(() => void comm.allReduce({ send, op: "sum" }));
@@ -188,7 +188,7 @@ test("a recording is made, and replayed, once NCCL has freed it", async () => {
 });
 
 test("calls that wait end with their communicator, and with their signal", async () => {
-  const { ranks, free, submitted } = await whileFreed("destroyInBackground");
+  const { ranks, free, submitted } = await whileFreed("close");
   const stop = new AbortController();
   const before = submitted();
   const errors = ranks.map(({ comm }) =>
@@ -206,7 +206,7 @@ test("calls that wait end with their communicator, and with their signal", async
 
 test("a call behind the exchange of its counts waits as well", async () => {
   const { gpus, ranks, begin, free, submitted } = await withChild(
-    "destroyInBackground",
+    "close",
     undefined,
     // Its end does not wait for the exchange.
     { stream: "own" },
@@ -228,12 +228,10 @@ test("a call behind the exchange of its counts waits as well", async () => {
   await closeAll(ranks);
 });
 
-test("a call behind its first connection waits as well", async () => {
-  const { gpus, ranks, begin, free, submitted } = await withChild(
-    "destroyInBackground",
-    undefined,
-    { stuck: [0] },
-  );
+test("a first connection waits as well, and so does the call behind it", async () => {
+  const { gpus, ranks, begin, free, submitted } = await withChild("close", undefined, {
+    stuck: [0],
+  });
   const call = ({ comm }: Joined): PromiseLike<unknown> =>
     comm.allToAll({ send: comm.alloc("float32", 2), recv: comm.alloc("float32", 2) });
   const [first, second] = ranks as [Joined, Joined];
@@ -241,17 +239,16 @@ test("a call behind its first connection waits as well", async () => {
   await begin();
   const late = call(second);
   await turns(20);
-  // The ranks are connected, and the other one does not wait.
-  expect([gpus.machine.count("connectInBackground"), submitted()]).toEqual([2, 1]);
+  expect([gpus.machine.count("connectInBackground"), submitted()]).toEqual([1, 0]);
   free();
   await Promise.all([early, late]);
-  expect(submitted()).toBe(2);
+  expect([gpus.machine.count("connectInBackground"), submitted()]).toEqual([2, 2]);
   await closeAll(ranks);
 });
 
 test("a message of a rank to itself that waits ends with its signal, its deadline and its communicator", async () => {
   for (const how of ["signal", "deadline", "abort"]) {
-    const { ranks, free } = await whileFreed("destroyInBackground");
+    const { ranks, free } = await whileFreed("close");
     const stop = new AbortController();
     const options = how === "deadline" ? { timeoutMs: 100 } : { signal: stop.signal };
     const errors = ranks.map(({ comm }) => {
@@ -282,7 +279,7 @@ test.each(worksAlone)(
   "%s that is cancelled while it waits is not made, and leaves a communicator of one rank open",
   async (_, make) => {
     let alone: readonly (Communicator | undefined)[] = [];
-    const { ranks, free, submitted } = await whileFreed("destroyInBackground", async (all) => {
+    const { ranks, free, submitted } = await whileFreed("close", async (all) => {
       alone = await onAll(all, ({ comm }) => comm.split({ color: comm.rank }));
     });
     const before = submitted();
@@ -308,7 +305,7 @@ describe.each(works)("%s at a deadline", (_, make) => {
     const buffers = new Map<Communicator, readonly [DeviceBuffer, DeviceBuffer]>();
     const work = ({ comm }: Joined, options?: CallOptions): PromiseLike<unknown> =>
       make(comm, ...(buffers.get(comm) as readonly [DeviceBuffer, DeviceBuffer]), options);
-    const held = await whileFreed("destroyInBackground", async (all) => {
+    const held = await whileFreed("close", async (all) => {
       for (const { comm } of all)
         buffers.set(comm, [comm.alloc("float32", 4), comm.alloc("float32", 4)]);
       await onAll(all, (joined) => work(joined));
@@ -383,18 +380,89 @@ test.each([
   },
 );
 
+test.each(endings)(
+  "NCCL frees a communicator after %s while no kernel of the rank runs, and calls go on until then",
+  async (which) => {
+    const { gpus, ranks, begin, free } = await withChild(which);
+    free();
+    const apart = await onAll(ranks, ({ comm }) => comm.split({ color: 0, stream: "own" }));
+    const call = (rank: number): PromiseLike<unknown> => {
+      const comm = apart[rank] as Communicator;
+      return comm.allReduce({ send: comm.alloc("int32", 4), op: "sum" });
+    };
+    const early = call(0);
+    await begin();
+    expect(gpus.machine.count("abortInBackground")).toBe(1);
+    for (let time = 0; time < 3; time++) await onAll(ranks, ({ comm }) => comm.barrier());
+    expect(gpus.machine.count("abortInBackground")).toBe(1);
+    await Promise.all([early, call(1)]);
+    await turns(20);
+    expect(gpus.machine.count("abortInBackground")).toBe(2);
+    await closeAll(ranks);
+  },
+);
+
+test("an aborted communicator is freed while another one is", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  const first = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const second = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const { calls } = gpus.nccl;
+  const { abortInBackground } = calls;
+  let free = (): void => undefined;
+  const freed = new Promise<void>((resolve) => {
+    free = resolve;
+  });
+  let begun = 0;
+  calls.abortInBackground = async (handle) => {
+    begun += 1;
+    await freed;
+    return abortInBackground(handle);
+  };
+  for (const [at, children] of [first, second].entries()) {
+    for (const child of children) child.abort(new Error("enough of this"));
+    await turns(20);
+    expect(begun).toBe(2 * (at + 1));
+  }
+  free();
+  await closeAll(ranks);
+});
+
+test("NCCL frees a communicator while no ranks are being connected", async () => {
+  const { gpus, ranks, begin, free } = await withChild("close");
+  free();
+  const { calls } = gpus.nccl;
+  const { connectInBackground } = calls;
+  let connect = (): void => undefined;
+  const allowed = new Promise<void>((resolve) => {
+    connect = resolve;
+  });
+  calls.connectInBackground = (...args) => allowed.then(() => connectInBackground(...args));
+  const exchange = onAll(ranks, ({ comm }) =>
+    comm.allToAll({ send: comm.alloc("float32", 2), recv: comm.alloc("float32", 2) }),
+  );
+  await turns(20);
+  await begin();
+  expect(gpus.machine.count("abortInBackground")).toBe(0);
+  connect();
+  await exchange;
+  await turns(20);
+  expect(gpus.machine.count("abortInBackground")).toBe(2);
+  await closeAll(ranks);
+});
+
 test("NCCL ends a communicator once all ranks have closed it", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, undefined, gpus);
   const [first, second] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
   await first?.close();
   await turns(20);
-  expect(gpus.machine.count("finalizeInBackground")).toBe(0);
+  expect(gpus.machine.count("abortInBackground")).toBe(0);
   // Calls go on meanwhile.
   await onAll(ranks, ({ comm }) => comm.barrier());
   await second?.close();
   await turns(20);
-  expect(gpus.machine.count("destroyInBackground")).toBe(2);
+  expect(gpus.machine.count("abortInBackground")).toBe(2);
   await closeAll(ranks);
 });
 
@@ -403,8 +471,6 @@ test("the communicator of one rank is freed on another thread too", async () => 
   const ranks = await joinAll(2, undefined, gpus);
   await onAll(ranks, async ({ comm }) => (await comm.split({ color: comm.rank })).close());
   await turns(20);
-  expect([gpus.machine.count("destroyInBackground"), gpus.machine.count("destroy")]).toEqual([
-    2, 0,
-  ]);
+  expect([gpus.machine.count("abortInBackground"), gpus.machine.count("destroy")]).toEqual([2, 0]);
   await closeAll(ranks);
 });

@@ -82,14 +82,6 @@ const ncclTrials: {
     failing: 5,
   },
   destroy: { call: (x) => x.destroy(a), arrives: `ncclCommDestroy comm ${a}` },
-  finalizeInBackground: {
-    call: (x) => x.finalizeInBackground(b),
-    arrives: `ncclCommFinalize comm ${b} on another thread`,
-  },
-  destroyInBackground: {
-    call: (x) => x.destroyInBackground(b),
-    arrives: `ncclCommDestroy comm ${b} on another thread`,
-  },
   abortInBackground: {
     call: (x) => x.abortInBackground(b),
     arrives: `ncclCommAbort comm ${b} on another thread`,
@@ -424,7 +416,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     nccl.destroy(a);
     expect(echo.text()).toBe(`ncclCommDestroy comm ${a}`);
     echo.begin({ deepBytes });
-    await Promise.all([nccl.abortInBackground(a), nccl.destroyInBackground(b)]);
+    await Promise.all([nccl.abortInBackground(a), nccl.abortInBackground(b)]);
     expect(echo.calls()).toBe(2);
     expect(echo.text()).toMatch(/ on another thread$/);
     echo.begin({ deepBytes, out: [c] });
