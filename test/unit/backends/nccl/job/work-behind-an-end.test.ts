@@ -381,7 +381,7 @@ test.each([
 );
 
 test.each(endings)(
-  "NCCL frees a communicator after %s while no kernel of the rank runs, and calls go on until then",
+  "NCCL frees a communicator after %s while no kernel of the rank runs, and takes calls until then",
   async (which) => {
     const { gpus, ranks, begin, free } = await withChild(which);
     free();
