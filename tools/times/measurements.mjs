@@ -98,6 +98,7 @@ export const otherFiles = {
   "2 x H200": "gpu-h200x2-later.json",
   "2 x fourth H200": "gpu-h200x2-fourth.json",
   "2 x fifth H200": "gpu-h200x2-fifth.json",
+  "2 x sixth H200": "gpu-h200x2-sixth.json",
   "4 x H200": "gpu-h200x4-later.json",
 };
 
