@@ -189,22 +189,34 @@ function axes(points: readonly Point[], { x, y }: Places): string[] {
   ];
 }
 
-/** At most ten powers of two. */
+/** At most ten powers of two; the ends where fewer than two are between them. */
 function sizeTicks([least, most]: readonly [number, number]): number[] {
   const [first, last] = [Math.ceil(Math.log2(least)), Math.floor(Math.log2(most))];
+  if (last <= first) return [...new Set([least, most])];
   const step = Math.max(1, Math.ceil((last - first) / 9));
-  const count = Math.max(0, Math.floor((last - first) / step)) + 1;
+  const count = Math.floor((last - first) / step) + 1;
   return Array.from({ length: count }, (_, at) => 2 ** (first + at * step));
 }
 
-/** Round times: of every decade one, or three where there are few. */
+/** Digits of the round times of a decade, from few to many. */
+const tickDigits = [
+  [1],
+  [1, 2, 5],
+  [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9],
+  Array.from({ length: 90 }, (_, at) => 1 + at / 10),
+];
+
+/** Round times: few of every decade, more where fewer than two are in the plot. */
 function timeTicks([least, most]: readonly [number, number]): number[] {
-  const [first, last] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(most))];
-  const within = last - first > 4 ? [1] : [1, 2, 5];
-  const all = Array.from({ length: last - first + 1 }, (_, at) =>
-    within.map((digit) => digit * 10 ** (first + at)),
-  ).flat();
-  return all.filter((ns) => ns >= least / 1.15 && ns <= most * 1.15);
+  const [first, last] = [Math.floor(Math.log10(least / 1.15)), Math.ceil(Math.log10(most))];
+  const within = (digits: readonly number[]): number[] =>
+    Array.from({ length: last - first + 1 }, (_, at) =>
+      digits.map((digit) => digit * 10 ** (first + at)),
+    )
+      .flat()
+      .filter((ns) => ns >= least / 1.15 && ns <= most * 1.15);
+  const choices = tickDigits.slice(last - first > 4 ? 0 : 1).map(within);
+  return choices.find(({ length }) => length > 1) ?? [];
 }
 
 /** A dashed line for each switch, with its label above the plot; labels that are close lie in rows. */

@@ -283,6 +283,22 @@ describe("predict --svg", () => {
     expect(svg).not.toMatch(/NaN|Infinity|undefined/);
   });
 
+  test.each([
+    { sizes: "-b 3K -e 3K", labels: ["3 KiB"] },
+    { sizes: "-b 5K -e 7K -i 1K", labels: ["5 KiB", "7 KiB"] },
+    { sizes: "-b 3K -e 5K -i 1K", labels: ["3 KiB", "5 KiB"] },
+    { sizes: "-b 3K -e 9K -i 1K", labels: ["4 KiB", "8 KiB"] },
+  ])("has sizes and times on its axes, also of a narrow range: $sizes", async (row) => {
+    const svg = await pictureOf(`all-reduce -n 4 --algorithm ring ${row.sizes}`);
+    const sizes = [...svg.matchAll(/class="x" x="([^"]*)" y="522">([^<]*)/g)];
+    expect(sizes.map(([, , label]) => label)).toEqual(row.labels);
+    const places = sizes.map(([, x]) => Number(x));
+    expect(places.filter((x) => x < 72 || x > 764)).toEqual([]);
+    const times = [...svg.matchAll(/class="y" x="64" y="([^"]*)">[\d.]+ µs/g)];
+    expect(times.length).toBeGreaterThan(1);
+    expect(times.filter(([, y]) => Number(y) < 96 || Number(y) > 510)).toEqual([]);
+  });
+
   test("of a single size, and of a barrier, is drawn too", async () => {
     for (const line of ["all-reduce --like nccl-2.28 -b 1M -e 1M", "barrier --like nccl-2.28"]) {
       expect(await pictureOf(line)).not.toMatch(/NaN|Infinity|undefined/);
