@@ -39,6 +39,9 @@ const labelledStyle = `
 /** Kinds of work with a tint; more are drawn alike. */
 const maxKinds = 6;
 
+/** In microseconds. */
+const picosecond = 1e-6;
+
 /** Pixels between bars that follow one another. */
 const gap = 0.5;
 
@@ -183,7 +186,7 @@ function arrows(events: readonly ChromeEvent[], { x, y }: Places): string[] {
   });
 }
 
-/** About eight vertical lines at round times. */
+/** About eight vertical lines at round times, whole picoseconds apart; labels stay within the picture. */
 function grid(
   end: number,
   { x }: Places,
@@ -191,14 +194,15 @@ function grid(
 ): string[] {
   const rough = end / 8;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough;
+  const round = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough;
+  const step = Math.max(picosecond, round);
   const lines: string[] = [];
   for (let i = 0; i * step <= end; i++) {
     const at = svgNumber(x(i * step));
     lines.push(`<line class="grid" x1="${at}" x2="${at}" y1="${top}" y2="${height - 18}"/>`);
-    lines.push(
-      `<text x="${at}" y="${height - 6}" text-anchor="middle">${timeText(i * step, end)}</text>`,
-    );
+    const text = timeText(i * step, end);
+    const middle = svgNumber(Math.min(x(i * step), width - 3.5 * text.length));
+    lines.push(`<text x="${middle}" y="${height - 6}" text-anchor="middle">${text}</text>`);
   }
   return lines;
 }

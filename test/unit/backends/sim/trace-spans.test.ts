@@ -115,6 +115,24 @@ test("a picture without messages has labels, marks and a legend; one with messag
   expect(messages).not.toMatch(/class="(mark|inside)"/);
 });
 
+test.each([
+  { durationNs: 0, first: "0 µs", last: "0 µs" },
+  { durationNs: 0.003, first: "0 µs", last: "0.000003 µs" },
+  { durationNs: 400_000, first: "0 µs", last: "400 µs" },
+  { durationNs: 1.2e11, first: "0 ms", last: "120000 ms" },
+])("the axis of $durationNs ns ends within the picture", async ({ durationNs, first, last }) => {
+  const program = (comm: Communicator) => comm.work(durationNs);
+  const picture = (await traced(new Trace(), program)).toSvg();
+  const [, width] = picture.match(/viewBox="0 0 (\d+) /) ?? [];
+  const axis = [...picture.matchAll(/x="([^"]*)" y="[^"]*" text-anchor="middle">([^<]*)/g)];
+  expect(axis[0]?.[2]).toBe(first);
+  expect(axis.at(-1)?.[2]).toBe(last);
+  // A character is at most seven pixels wide.
+  expect(axis.filter(([, x, text = ""]) => Number(x) + 3.5 * text.length > Number(width))).toEqual(
+    [],
+  );
+});
+
 test("a call that takes no time ends after it begins", async () => {
   const trace = await traced(new Trace(), async (comm) => {
     const nothing = comm.alloc("float32", 0);
