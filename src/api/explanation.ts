@@ -47,6 +47,7 @@ export interface Explanation {
   readonly collective: CollectiveName;
   readonly algorithm: string;
   readonly protocol: string | undefined;
+  /** Channels of the chunks; of an all-gather in symmetric memory those of the Ring whose blocks its kernel copies. */
   readonly channels: number;
   readonly ranks: number;
   /**

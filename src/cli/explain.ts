@@ -21,9 +21,11 @@ import {
 } from "../algorithms/index.ts";
 import {
   assertRingSize,
+  copiedGather,
   isNcclCollective,
   machineOf,
   ncclCollectives,
+  type SymmetricKernel,
 } from "../algorithms/nccl/index.ts";
 import { countText } from "../api/error-text.ts";
 import {
@@ -167,10 +169,17 @@ function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: numbe
   };
 }
 
+/** NCCL's plan of a call. */
+interface CallPlan {
+  readonly plan: NcclPlan;
+  /** Of an all-gather in symmetric memory the kernel that copies the blocks of the plan's Ring. */
+  readonly kernel: SymmetricKernel | undefined;
+}
+
 /** NCCL's plan of the call, and the plan that it is compared with. */
 interface PlanPair {
-  readonly plan: NcclPlan;
-  readonly other: NcclPlan | undefined;
+  readonly own: CallPlan;
+  readonly other: CallPlan | undefined;
 }
 
 /** The library of the predicted plans: the named one, or the simulation's default. */
@@ -218,33 +227,34 @@ function planPairOf(
   if (library === undefined || !isPlanned || !needsPlan) return undefined;
   const machine = { library, topology: machineOf(machineIn(parsed))(size) };
   const call = { ...question, collective, dtype };
-  const plan = planOf(call, machine, ncclChoice("--nccl", parsed.text("nccl")));
+  const own = planOf(call, machine, ncclChoice("--nccl", parsed.text("nccl")));
   const setup = ncclChoice("--against", against);
   const other = against === undefined ? undefined : planOf(call, machine, setup);
-  return { plan, other };
+  return { own, other };
 }
 
 /** One element under NCCL's plan or both plans, or the difference of the two. */
 function explainPlans(
-  { plan, other }: PlanPair,
+  { own, other }: PlanPair,
   parsed: ExplainOptions,
   size: number,
   { out }: Context,
 ): void {
+  const { plan } = own;
   const element = elementOf(parsed);
   if (parsed.has("json") && other !== undefined) {
     throw new UsageError("--json goes with one plan, not with --against");
   }
   if (element === undefined) {
     if (parsed.has("rank")) throw new UsageError("--rank goes with --element");
-    if (other !== undefined) out(againstLines(plan, other));
+    if (other !== undefined) out(againstLines(own, other));
     return;
   }
   const rank = parsed.integer("rank", Math.max(0, plan.root), 0, size - 1);
   const target: Target = targetOf(plan, rank, element);
-  if (parsed.has("json")) out(`${JSON.stringify(elementDocument(plan, target, rank), null, 2)}\n`);
+  if (parsed.has("json")) out(`${JSON.stringify(elementDocument(own, target, rank), null, 2)}\n`);
   else
-    for (const each of other === undefined ? [plan] : [plan, other])
+    for (const each of other === undefined ? [own] : [own, other])
       out(elementLines(each, target, rank));
 }
 
@@ -308,10 +318,10 @@ function planOf(
   { collective, dtype, op, count = 0, root }: PlannedCall,
   { library, topology }: Machine,
   { setup, symmetric }: NcclChoice,
-): NcclPlan {
+): CallPlan {
   const { rings, variables = {}, ...settings } = resolvePin(setup);
   assertRingSize({ rings }, topology.ranks);
-  return ncclPlan({
+  const plan = ncclPlan({
     version: libraryOf(library)?.version ?? "",
     topology: rings === undefined || "xml" in rings ? topology : withRing(topology, rings),
     collective,
@@ -323,6 +333,7 @@ function planOf(
     forced: ncclEnvironment(variables).forced(collective),
     symmetric: symmetric ? { send: 0, recv: 0 } : undefined,
   });
+  return { plan, kernel: symmetric ? copiedGather(plan, settings)?.kernel : undefined };
 }
 
 /** An element of a rank's output: block and element of the plan. */
@@ -347,7 +358,8 @@ function targetOf(plan: NcclPlan, rank: number, element: number): Target {
 }
 
 /** One element: its position, its fold, and the rounding of every hop. */
-function elementLines(plan: NcclPlan, target: Target, rank: number): string {
+function elementLines(call: CallPlan, target: Target, rank: number): string {
+  const { plan } = call;
   const { piece } = elementPlan(plan, target.element, target.block);
   const { block, channel, loop, chunk, offset, length } = piece;
   const what = `${plan.collective} ${plan.dtype}[${plan.count}]`;
@@ -361,7 +373,7 @@ function elementLines(plan: NcclPlan, target: Target, rank: number): string {
         : channels;
   const [, ...defects] = elementText(plan, target.element, target.block).split("; NCCL ");
   return [
-    `element ${target.element}${own} of ${what} on rank ${rank}: ${planName(plan)}`,
+    `element ${target.element}${own} of ${what} on rank ${rank}: ${planName(call)}`,
     `  ${where}: elements ${offset}..${offset + length - 1}`,
     ...elementHops(plan, target.element, target.block).map((hop, i) => `  ${i + 1}  ${hop}`),
     ...defects.map((defect) => `  NCCL ${defect}`),
@@ -370,19 +382,25 @@ function elementLines(plan: NcclPlan, target: Target, rank: number): string {
 }
 
 /** The same as data. */
-function elementDocument(plan: NcclPlan, { block, element }: Target, rank: number): object {
+function elementDocument(
+  { plan, kernel }: CallPlan,
+  { block, element }: Target,
+  rank: number,
+): object {
   const { piece, rounding, defined } = elementPlan(plan, element, block);
-  const { algorithm, protocol, channels } = plan;
+  const { channels } = plan;
+  const algorithm = kernel === undefined ? plan.algorithm : "Symmetric";
+  const protocol = kernel ?? plan.protocol;
   const hops = elementHops(plan, element, block);
   return { element, rank, algorithm, protocol, channels, ...piece, rounding, hops, defined };
 }
 
 /** Number of elements that two plans of a call fold or round differently, and the first of them under both. */
-function againstLines(plan: NcclPlan, other: NcclPlan): string {
-  const difference = differing(plan, other);
+function againstLines(own: CallPlan, other: CallPlan): string {
+  const difference = differing(own.plan, other.plan);
   const { first } = difference;
   const lines = [
-    `plan     ${planName(plan)}`,
+    `plan     ${planName(own)}`,
     `against  ${planName(other)}`,
     differenceText(difference),
   ];
@@ -390,8 +408,8 @@ function againstLines(plan: NcclPlan, other: NcclPlan): string {
     const described = ({ channels }: NcclPlan, text: string): string =>
       text.replace(/^element \d+: /, "").replace(/^(channel \d+),/, `$1 of ${channels},`);
     for (const [name, each] of [
-      ["plan   ", plan],
-      ["against", other],
+      ["plan   ", own.plan],
+      ["against", other.plan],
     ] as const) {
       lines.push(`  ${name}  ${described(each, elementText(each, first.element, first.block))}`);
     }
@@ -399,10 +417,11 @@ function againstLines(plan: NcclPlan, other: NcclPlan): string {
   return `${lines.join("\n")}\n`;
 }
 
-function planName(plan: NcclPlan): string {
+function planName({ plan, kernel }: CallPlan): string {
   const { channels, version, topology } = plan;
   const unit = plan.algorithm === "Symmetric" ? "block" : "channel";
   const over =
     plan.algorithm === "Copy" ? "" : ` over ${channels} ${unit}${channels === 1 ? "" : "s"}`;
-  return `${programName(plan)}${over}, as NCCL ${version} on ${topology}`;
+  const copied = kernel === undefined ? "" : `Symmetric ${kernel} with the blocks of `;
+  return `${copied}${programName(plan)}${over}, as NCCL ${version} on ${topology}`;
 }

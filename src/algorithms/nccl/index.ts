@@ -61,6 +61,7 @@ export {
   checkedProfile,
   choiceOf,
   choiceOfCall,
+  copiedGather,
   extrapolationOf,
   type FittedProfile,
   fitProfile,

@@ -9,6 +9,7 @@ import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
   choiceOfCall,
+  copiedGather,
   fastestPath,
   fastestPathText,
   isNcclCollective,
@@ -25,7 +26,6 @@ import {
   planOutline,
   programName,
   type Topology,
-  timedPlan,
   undefinedReason,
 } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
@@ -118,10 +118,7 @@ class NcclCallPlan implements Plan {
   constructor(plan: NcclPlan, wheel: string | undefined, symmetric: NcclSettings | undefined) {
     this.facts = plan;
     this.#wheel = wheel;
-    const isGather = symmetric !== undefined && plan.collective === "allGather";
-    // The kernel does not depend on the place of the buffers.
-    const call = isGather ? timedPlan(plan, { send: 0, recv: 0 }, symmetric) : undefined;
-    const copy = call?.kind === "symmetric" ? call : undefined;
+    const copy = symmetric && copiedGather(plan, symmetric);
     this.#isCopied = copy !== undefined;
     this.name = copy === undefined ? programName(plan) : choiceOfCall(copy).name;
     this.protocol = copy === undefined ? plan.protocol : copy.kernel;
@@ -135,10 +132,12 @@ class NcclCallPlan implements Plan {
     const { version, topology, channels } = this.facts;
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
     // A call without elements takes no channel.
-    const over = channels === 0 ? "" : `, over ${countText(channels, "channel")}`;
-    const ring = `the same blocks as ${programName(this.facts)}`;
-    const kernel = this.#isCopied ? `; in symmetric memory its kernel copies ${ring}` : "";
-    return `as NCCL ${version}${of} does it on ${topology}${over}${kernel}`;
+    const over = channels === 0 ? "" : ` over ${countText(channels, "channel")}`;
+    const ring = `the same blocks as ${programName(this.facts)}${over}`;
+    const how = this.#isCopied
+      ? `; in symmetric memory its kernel copies ${ring}`
+      : over && `,${over}`;
+    return `as NCCL ${version}${of} does it on ${topology}${how}`;
   }
 
   get claim(): string {

@@ -203,10 +203,17 @@ describe("NCCL's plans", () => {
     expect((await cli(gather)).out).toMatch(/4 ranks: Symmetric LL\n/);
     const large = JSON.parse((await cli(`${gather} --count 1M --json`)).out);
     expect(large).toMatchObject({ algorithm: "Symmetric LD", protocol: "LD" });
+    const element = JSON.parse((await cli(`${gather} --count 1M --json --element 5`)).out);
+    expect(element).toMatchObject({ algorithm: "Symmetric", protocol: "LD", channels: 24 });
+    const named =
+      "Symmetric LL with the blocks of Ring LL over 1 channel, as NCCL 2.28.9 on h200x8";
+    expect((await cli(`${gather} --element 5`)).out).toContain(`on rank 0: ${named}\n`);
+    const { out } = await cli(`${gather} --against NCCL_MAX_NCHANNELS=1`);
+    expect(out).toContain(`plan     ${named}\nagainst  Ring LL over 1 channel,`);
     const limited = "explain all-gather --like nccl-2.28 --ranks 8 --count 4096 --nccl symmetric";
     expect((await cli(limited)).out).toMatch(/8 ranks: Symmetric LL\n/);
     expect((await cli(`${limited},maxChannels=1`)).out).toMatch(/8 ranks: Symmetric LD\n/);
-    expect((await cli(gather)).out).toContain(`${text} as Ring LL\n`);
+    expect((await cli(gather)).out).toContain(`${text} as Ring LL over 1 channel\n`);
     expect((await cli("explain all-gather --like nccl-2.28 --ranks 4")).out).not.toContain(text);
     expect((await cli(gather.replace("4", "1"))).out).not.toContain(text);
     expect((await cli(`${gather} --count 0`)).out).not.toContain(text);

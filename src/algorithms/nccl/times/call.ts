@@ -162,6 +162,15 @@ export function timedPlan(
 /** Buffers at the start of symmetric memory. */
 const atStart: SymmetricPlace = { send: 0, recv: 0 };
 
+/**
+ * The facts of an all-gather in symmetric memory, whose kernel copies the blocks of the plan's Ring; `undefined` for other calls.
+ * The kernel does not depend on the place of the buffers.
+ */
+export function copiedGather(plan: NcclPlan, settings: NcclSettings): SymmetricCall | undefined {
+  const call = plan.collective === "allGather" ? timedPlan(plan, atStart, settings) : undefined;
+  return call?.kind === "symmetric" ? call : undefined;
+}
+
 function symmetricCall(
   collective: SymmetricCall["collective"],
   { ranks, count, dtype }: NcclPlan,

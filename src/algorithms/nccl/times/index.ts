@@ -1,6 +1,7 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
 export {
+  copiedGather,
   type MessageCalls,
   type MessageKind,
   type MessageUse,
