@@ -60,6 +60,12 @@ export function libraryIn(parsed: PredictOptions, isFollowed = false): Library |
   const machine = machineNamed("--topology", topology);
   const base = { like, topology: machine, plan: setup, machine: given };
   const measured = measuredProfile(base);
+  const ofTimes = (["mode", "latency", "processes"] as const).find((name) => parsed.has(name));
+  if (measured === undefined && ofTimes !== undefined) {
+    throw new UsageError(
+      `--${ofTimes} is of a machine's times: no profile of ${topology} with ${like}`,
+    );
+  }
   const mode = measured && modeIn(parsed, measured.mode);
   const profile = measured && mode && { ...measured, mode };
   return {

@@ -260,6 +260,7 @@ describe("predict --job", () => {
     ["predict --job x.mjs --latency-ns 5 --mode eager", "--mode is of a machine's times"],
     ["predict --job x.mjs --latency-ns 5 --latency", "--latency is of a machine's times"],
     ["predict --job x.mjs --gigabytes-per-second 5 --processes one", "--processes is of a machine"],
+    ["predict --job x.mjs --topology h200-hosts --latency", "--latency is of a machine's times"],
     ["predict --trace x.json all-reduce", "--trace goes with --job"],
   ])("%s is refused", async (line, why) => {
     const { status, out, err } = await cli(line);

@@ -211,6 +211,11 @@ describe("predict --like", () => {
     ["--machine nowhere.json", "there is no file nowhere.json"],
     ["--like nccl-2.28 --mode async", '--mode: found "async"'],
     ["--processes many", '--processes: found "many"'],
+    [
+      "--topology h200-hosts --mode async",
+      "--mode is of a machine's times: no profile of h200-hosts",
+    ],
+    ["--like nccl-2.30 --latency", "--latency is of a machine's times: no profile of h200x8 with"],
     ["--nccl foo=1", '--nccl: found "foo"'],
     ["--contents", "--contents goes with --job"],
     ["--svg /nowhere/x.svg", "there is no folder /nowhere"],
