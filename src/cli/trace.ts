@@ -50,8 +50,8 @@ export const command: Command = {
 
 Runs a collective once, or FILE's program (it default-exports \`async (comm) => result\`), on the
 simulation and writes every call and message with its virtual time. The same command gives the
-same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE. More than 262,144
-messages are refused.
+same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE. The blocks of a
+v-form differ, with --count elements on average. More than 262,144 messages are refused.
 
 ${optionLines(options)}
 ${algorithmFileHelp}
