@@ -10,7 +10,14 @@ import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Stage } from "../pipeline/stage.ts";
 import { replicated, visitedSequence } from "../tensor/sharded.ts";
 import { type Part, partOf } from "../tensor/split.ts";
-import { Initial, type Model, type ModelOptions, type StagePlace, weightsOf } from "./model.ts";
+import {
+  Initial,
+  type Model,
+  type ModelOptions,
+  modelKinds,
+  type StagePlace,
+  weightsOf,
+} from "./model.ts";
 
 /** Options of `mlp`. */
 export interface MlpOptions extends ModelOptions {
@@ -105,7 +112,8 @@ export function mlpStage(
 }
 
 const kinds: OptionKinds<MlpOptions> = {
-  ...{ sizes: "array", loss: true, classWeights: true, dtype: true, seed: true },
+  ...{ sizes: "array", loss: true, classWeights: true },
+  ...modelKinds,
 };
 
 function assertMlp(options: MlpOptions): void {

@@ -1,4 +1,5 @@
 /** The common interface of the small models: parameters, a loss, and a backward for `DataParallel`. */
+import { integer, type OptionKinds, oneOf } from "../../api/option-kinds.ts";
 import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import {
@@ -38,6 +39,12 @@ export interface ModelOptions {
   /** Fixes the initial values, with each parameter's name; 0 when left out. */
   readonly seed?: number | undefined;
 }
+
+/** The kinds of these options, for the tables of models. */
+export const modelKinds: OptionKinds<ModelOptions> = {
+  dtype: oneOf(["float32", "float64"]),
+  seed: integer(Number.MIN_SAFE_INTEGER),
+};
 
 /**
  * Adds gradients to those of the parameters: for training without a communicator.

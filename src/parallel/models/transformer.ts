@@ -11,7 +11,7 @@ import { layerNorm } from "../layers/layer-norm.ts";
 import { linear } from "../layers/linear.ts";
 import { crossEntropy } from "../losses.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
-import { Initial, type Model, type ModelOptions, weightsOf } from "./model.ts";
+import { Initial, type Model, type ModelOptions, modelKinds, weightsOf } from "./model.ts";
 
 /** The model, with its logits for the next token. */
 export interface Transformer extends Model<TokenBatch> {
@@ -160,7 +160,7 @@ export function declare(options: TransformerShape & ModelOptions): Initial {
 
 const kinds: OptionKinds<TransformerShape & ModelOptions> = {
   ...{ vocabulary: true, context: true, width: true, heads: true, blocks: true, hidden: true },
-  ...{ dtype: true, seed: true },
+  ...modelKinds,
 };
 
 /** Refuses invalid extents, heads that do not divide the width, and unknown options. */

@@ -152,6 +152,22 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
   ],
   ["options", "transformer: options: found undefined", () => transformer(undefined as Wrong)],
   [
+    "dtype",
+    'transformer: dtype: found "float16", needs "float32" or "float64"',
+    () => transformer({ ...shape, dtype: "float16" as Wrong }),
+  ],
+  [
+    "seed",
+    "transformer: seed: found 0.5, needs an integer",
+    () => transformer({ ...shape, seed: 0.5 }),
+  ],
+  [
+    "dtype",
+    'mlp: dtype: found "float16", needs "float32" or "float64"',
+    () => mlp({ sizes: [2, 1], dtype: "float16" as Wrong }),
+  ],
+  ["seed", 'mlp: seed: found "7", needs an int', () => mlp({ sizes: [2, 1], seed: "7" as Wrong })],
+  [
     "tokens",
     "transformer: tokens: found undefined, needs an array of tokens: a batch is { tokens, seq",
     () => language().loss({ sequences: 1 }),
