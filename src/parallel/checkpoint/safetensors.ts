@@ -8,10 +8,10 @@
  */
 
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
-import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type Rule, textOf } from "../../api/option-kinds.ts";
 import { bytesOfArray, typedArrayClass } from "../../api/typed-array.ts";
 import { isCount } from "../argument-checks.ts";
-import { elementsOf, type StateTensor } from "../state.ts";
+import { elementsOf, isRecord, type StateTensor } from "../state.ts";
 
 /** The contents of a safetensors file. */
 export interface TensorFile {
@@ -47,7 +47,8 @@ const MOST_HEADER_BYTES = 100_000_000;
  * const bytes = encodeTensors({ tensors: model.state().tensors, metadata: { format: "pt" } });
  */
 export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
-  assertOptions("encodeTensors", file, { tensors: "object", metadata: "object" });
+  const table: Rule = { needed: "an object with named fields", holds: isRecord };
+  assertOptions("encodeTensors", file, { tensors: table, metadata: table });
   const { tensors = {}, metadata } = file;
   const texts = Object.entries(metadata ?? {});
   for (const [name, text] of texts) {

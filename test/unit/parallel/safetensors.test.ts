@@ -132,6 +132,9 @@ test("a tensor that other programs could not read is not written", () => {
     [encode({ tensors: {}, metadata: { step: 3 } }), /step: found 3 as metadata, needs a text/],
     [encode({ w: tensor }), /encodeTensors: w: it is not known here, needs one of tensors/],
     [encode(undefined), /options: found undefined/],
+    // Their entries would be left out.
+    [encode({ tensors: new Map([["w", tensor]]) }), /tensors: found an object, needs an obj/],
+    [encode({ tensors: {}, metadata: new Map([["a", "b"]]) }), /metadata: found an object, needs/],
     [of({ dtype: "float" }), /w: found "float", needs a dtype/],
     [of({ data: new Int32Array(2) }), /found an Int32Array of \[2\], needs the Float32Array/],
     [of({ shape: [4], data: new Float64Array(2) }), /found a Float64Array of \[4\], needs/],
