@@ -86,7 +86,8 @@ export function settingsOf(
   if (share === undefined) oneOf(trainer, settings, "wire", ["full", "float16", "bfloat16"]);
   else {
     const fits = isPositive(share) && share <= 1;
-    refuseUnless(trainer, settings, "wire", fits, "a topK above 0 and at most 1");
+    const needed = "a topK above 0 and at most 1";
+    if (!fits) throw invalid(trainer, "wire", `{"topK":${textOf(share)}}`, needed);
   }
   refuseUnless(trainer, settings, "wireScale", isPower(settings.wireScale), "a power of two");
   const scales = wire === "float16" || wire === "bfloat16" || settings.wireScale === 1;
@@ -140,8 +141,5 @@ function refuseUnless(
   holds: boolean,
   needed: string,
 ): void {
-  if (holds) return;
-  const value: unknown = settings[field];
-  const found = typeof value === "object" ? JSON.stringify(value) : textOf(value);
-  throw invalid(trainer, field, found, needed);
+  if (!holds) throw invalid(trainer, field, textOf(settings[field]), needed);
 }

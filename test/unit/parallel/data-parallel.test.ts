@@ -150,6 +150,8 @@ describe("the start", () => {
       [{ wire: { topK: 1.5 } }, /wire: found {"topK":1.5}/],
       [{ bucketBytes: "16" as never }, /bucketBytes: found "16"/],
       [{ wire: { topK: "1" as never } }, /wire: found {"topK":"1"}/],
+      [{ wire: { topK: 1n as never } }, /wire: found {"topK":1n}, needs a topK above 0/],
+      [{ unused: { of: 1n } as never }, /unused: found an object, needs "refuse" or "zeros"/],
       [{ wireScale: 3 }, /wireScale: found 3, needs a power of two/],
       [{ wireScale: 2 }, /wireScale: found 2, needs a wire of "float16" or "bfloat16"/],
       [{ wire: "full", wireScale: 0.5 }, /wireScale: found 0.5, needs a wire of/],
