@@ -22,7 +22,7 @@ import {
   isCount,
 } from "../argument-checks.ts";
 import { NonFiniteGradientError } from "../errors.ts";
-import type { UpdateRule } from "../optimizers/rules.ts";
+import { ruleFault, type UpdateRule } from "../optimizers/rules.ts";
 import { isParameterArray, type ParameterArray, type ParameterSet } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { assertState, assertStates, type RankStateful, type State } from "../state.ts";
@@ -130,6 +130,11 @@ export class ParameterServer implements RankStateful {
       );
     }
     assertOneOf("ParameterServer.create", "mode", mode, ["block", "reject"]);
+    const fault = comm.rank === server ? ruleFault(rule) : undefined;
+    if (fault !== undefined) {
+      const needed = "an update rule, such as sgd({ learningRate: 0.1 })";
+      throw invalid("ParameterServer.create", "rule", fault, needed);
+    }
     // Two comparisons, because a parameter may have the name of an option.
     await assertSameOnRanks(comm, {
       action: "ParameterServer.create",

@@ -279,6 +279,23 @@ describe("create and roles", () => {
     );
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
   });
+  test("refuse a rule that is none where it is used, before any call", async () => {
+    const world = await createWorld({ backend: sim(), size: 1 });
+    await world.run(async (comm) => {
+      const model = new ParameterSet([{ name: "w", shape: [1] }]);
+      for (const found of [0.1, undefined, () => rule]) {
+        const options = { rule: found as never, staleness: 0 };
+        const refused = ParameterServer.create(comm, model, options);
+        await expect(refused).rejects.toMatchObject({
+          code: "ERR_COMM_ARG",
+          field: "rule",
+          message: expect.stringContaining("ParameterServer.create: rule: found"),
+        });
+      }
+      expect(comm.stats().calls).toEqual({});
+    });
+    await world.close();
+  });
   test("refuse the other side's methods, and calls after the end", async () => {
     await served(2, { staleness: 0 }, async (server) => {
       expect(await errorOf(server.serve())).toMatchObject({ code: "ERR_COMM_ARG", field: "rank" });
