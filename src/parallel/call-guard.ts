@@ -1,5 +1,5 @@
 /** Decides when an object may make calls: one at a time, and none after its disposal or after one failed in the middle. */
-import { CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
+import { CommAbortedError, CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
 import { whenSettled } from "../api/op.ts";
 import { factsOf } from "./argument-checks.ts";
 
@@ -10,21 +10,46 @@ export function releaseAfter(op: CommOp | undefined, release: () => void): void 
   else release();
 }
 
+/**
+ * Takes the failures of calls as seen, which nothing awaits after a step that failed in the middle. Returns the error of the step:
+ * the failure of one of them, where that ended the communicator and the step met its end alone.
+ */
+function abandon(ops: readonly CommOp[], error: unknown): unknown {
+  for (const op of ops) {
+    // Not before it fails: the rank would look as if it waited for it.
+    whenSettled(op, (failure) => {
+      if (failure !== undefined) queueMicrotask(() => op.catch(() => undefined));
+    });
+  }
+  if (!(error instanceof CommAbortedError)) return error;
+  return ops.find((op) => op.error !== undefined && op.error === error.cause)?.error ?? error;
+}
+
 /** Guards an object with methods that consist of several calls of the communicator. */
 export class CallGuard {
   readonly #subject: string;
   readonly #comm: Communicator;
   readonly #release: () => void;
+  readonly #posted: () => readonly CommOp[];
   #running: string | undefined;
   #isDisposed = false;
   /** The reason why no further call is possible. */
   #fault: string | undefined;
 
-  /** `release` frees its memory: after the disposal, when no call is running; may be requested again. */
-  constructor(subject: string, comm: Communicator, release: () => void) {
+  /**
+   * `release` frees its memory: after the disposal, when no call is running; may be requested again. `posted` are the calls that a
+   * method posts before it awaits them.
+   */
+  constructor(
+    subject: string,
+    comm: Communicator,
+    release: () => void,
+    posted: () => readonly CommOp[] = () => [],
+  ) {
     this.#subject = subject;
     this.#comm = comm;
     this.#release = release;
+    this.#posted = posted;
   }
 
   /**
@@ -43,7 +68,8 @@ export class CallGuard {
     this.#running = what;
     try {
       return await act();
-    } catch (error) {
+    } catch (thrown) {
+      const error = abandon(this.#posted(), thrown);
       const why = error instanceof Error ? error.message : String(error);
       if (!leavesInStep(error)) this.#fault = `an earlier ${what} failed: ${why}`;
       throw error;

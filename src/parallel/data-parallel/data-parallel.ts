@@ -59,7 +59,12 @@ export class DataParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
-    this.#guard = new CallGuard("DataParallel", comm, () => this.#release());
+    this.#guard = new CallGuard(
+      "DataParallel",
+      comm,
+      () => this.#release(),
+      () => this.#buckets.flatMap(({ exchange: { op } }) => op ?? []),
+    );
     const buckets = bucketsOf(inUse, bucketBytes, divided).filter(({ length }) => length > 0);
     this.#buckets = buckets.map((bucket) => {
       const { dtype, length } = bucket;

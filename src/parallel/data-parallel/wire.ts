@@ -18,6 +18,8 @@ export type Wire = "full" | HalfDType | { readonly topK: number };
 export interface BucketExchange {
   /** Unsent gradients, if any, which are added to the next ones. Live memory. */
   readonly residual: ParameterArray | undefined;
+  /** The calls of the last `post`. */
+  readonly op: CommOp | undefined;
   /** Posts the calls; `gradients` may be changed afterwards. */
   post(gradients: ParameterArray): CommOp;
   /** Writes the sum over all ranks. */
@@ -53,7 +55,7 @@ class FullExchange implements BucketExchange {
   readonly residual = undefined;
   readonly #comm: Communicator;
   readonly #buffer: DeviceBuffer<ParameterDType>;
-  #op: CommOp | undefined;
+  op: CommOp | undefined;
 
   constructor(comm: Communicator, dtype: ParameterDType, length: number) {
     this.#comm = comm;
@@ -62,19 +64,19 @@ class FullExchange implements BucketExchange {
 
   post(gradients: ParameterArray): CommOp {
     this.#buffer.copyFrom(gradients);
-    this.#op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
-    return this.#op;
+    this.op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
+    return this.op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {
-    await this.#op;
+    await this.op;
     await this.#buffer.copyTo(gradients);
   }
 
   commit(): void {}
 
   dispose(): void {
-    releaseAfter(this.#op, () => this.#buffer.dispose());
+    releaseAfter(this.op, () => this.#buffer.dispose());
   }
 }
 
@@ -86,7 +88,7 @@ class HalfExchange implements BucketExchange {
   readonly #scale: number;
   readonly #bits: Uint16Array;
   readonly #buffer: DeviceBuffer<HalfDType>;
-  #op: CommOp | undefined;
+  op: CommOp | undefined;
 
   constructor(comm: Communicator, dtype: HalfDType, scale: number, length: number) {
     this.#comm = comm;
@@ -101,12 +103,12 @@ class HalfExchange implements BucketExchange {
       this.#bits[at] = halfBits(this.#dtype, (gradients[at] as number) * this.#scale);
     }
     this.#buffer.copyFrom(this.#bits);
-    this.#op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
-    return this.#op;
+    this.op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
+    return this.op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {
-    await this.#op;
+    await this.op;
     await this.#buffer.copyTo(this.#bits);
     for (let at = 0; at < gradients.length; at++) {
       gradients[at] = halfValue(this.#dtype, this.#bits[at] as number) / this.#scale;
@@ -116,7 +118,7 @@ class HalfExchange implements BucketExchange {
   commit(): void {}
 
   dispose(): void {
-    releaseAfter(this.#op, () => this.#buffer.dispose());
+    releaseAfter(this.op, () => this.#buffer.dispose());
   }
 }
 
@@ -131,7 +133,7 @@ class TopExchange implements BucketExchange {
   readonly #contribution: ParameterArray;
   readonly #values: readonly [DeviceBuffer<ParameterDType>, DeviceBuffer<ParameterDType>];
   readonly #places: readonly [DeviceBuffer<"uint32">, DeviceBuffer<"uint32">];
-  #op: CommOp | undefined;
+  op: CommOp | undefined;
 
   constructor(comm: Communicator, share: number, dtype: ParameterDType, length: number) {
     const count = Math.min(length, Math.ceil(length * share));
@@ -156,15 +158,15 @@ class TopExchange implements BucketExchange {
     }
     this.#values[0].copyFrom(values);
     this.#places[0].copyFrom(places);
-    this.#op = this.#comm.group(() => {
+    this.op = this.#comm.group(() => {
       this.#comm.allGather({ send: this.#places[0], recv: this.#places[1] });
       this.#comm.allGather({ send: this.#values[0], recv: this.#values[1] });
     });
-    return this.#op;
+    return this.op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {
-    await this.#op;
+    await this.op;
     const places = await this.#places[1].toHost();
     const values = await this.#values[1].toHost();
     gradients.fill(0);
@@ -180,7 +182,7 @@ class TopExchange implements BucketExchange {
   }
 
   dispose(): void {
-    releaseAfter(this.#op, () => {
+    releaseAfter(this.op, () => {
       for (const buffer of [...this.#values, ...this.#places]) buffer.dispose();
     });
   }

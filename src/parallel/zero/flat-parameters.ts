@@ -161,6 +161,11 @@ export class FlatParameterHandle {
     this.#bindValues(this.#fullValues);
   }
 
+  /** The calls under way. */
+  get posted(): CommOp[] {
+    return [this.#gather, this.#reduction].flatMap((transfer) => transfer?.op ?? []);
+  }
+
   /** Posts the gathering of all ranks' values. */
   startGather(): void {
     const { comm } = this.#context;

@@ -31,7 +31,13 @@ import { gatherNumbers } from "../host-collectives.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertStates, type RankStateful, type State } from "../state.ts";
-import { LayerShards, layersOf, MemoryMeter, type ShardedMemory } from "./flat-parameters.ts";
+import {
+  type FlatParameterHandle,
+  LayerShards,
+  layersOf,
+  MemoryMeter,
+  type ShardedMemory,
+} from "./flat-parameters.ts";
 import { MicroBatchStep } from "./micro-batch-step.ts";
 import {
   layerName,
@@ -72,7 +78,12 @@ export class ShardedParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
-    this.#guard = new CallGuard("ShardedParallel", comm, () => this.#dispose());
+    this.#guard = new CallGuard(
+      "ShardedParallel",
+      comm,
+      () => this.#dispose(),
+      () => this.#flatParameters.flatMap(({ posted }) => posted),
+    );
     const context = { comm, set: parameters, stage, meter: this.#meter };
     const plans = layersOf(inUse, layerOf, divided, comm.size);
     this.#layers = plans.map((plan) => new LayerShards(plan, context));
@@ -247,9 +258,12 @@ export class ShardedParallel implements RankStateful {
     this.#guard.dispose();
   }
 
+  get #flatParameters(): FlatParameterHandle[] {
+    return this.#layers.flatMap(({ flatParameters }) => flatParameters);
+  }
+
   #dispose(): void {
-    for (const { flatParameters } of this.#layers)
-      for (const flat of flatParameters) flat.dispose();
+    for (const flat of this.#flatParameters) flat.dispose();
   }
 
   #releaseLayers(): void {
@@ -262,8 +276,7 @@ export class ShardedParallel implements RankStateful {
     backward: (batch: B, ready: Ready, visit: Visit) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<RankStep[]> {
     const { stage, prefetch } = this.#settings;
-    for (const { flatParameters } of this.#layers)
-      for (const flat of flatParameters) flat.clearGradients();
+    for (const flat of this.#flatParameters) flat.clearGradients();
     this.#releaseLayers();
     const announced = await gatherNumbers(this.#comm, [microBatches.length, this.#lacksValues]);
     if (stage < 3 && announced.some(([, lacks]) => lacks === 1)) await this.#gatherAll();

@@ -1,6 +1,7 @@
 /** Lifetimes of sharded trainers and pipelines: one call at a time, disposal during a step, refusal afterwards. */
 import type { Communicator } from "twinccl";
 import {
+  DataParallel,
   type MicroBatch,
   ParameterSet,
   PipelineParallel,
@@ -15,6 +16,7 @@ import { mlpStage } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 import { openBuffers } from "../../support/open-buffers.ts";
+import { TcpJob } from "../../support/tcp-jobs.ts";
 
 const rule = sgd({ learningRate: 1 });
 const start = [1, 2, 3];
@@ -215,5 +217,67 @@ describe("a pipeline", () => {
       pipeline[Symbol.dispose]();
       expect(open()).toBe(0);
     });
+  });
+});
+
+describe("where another process leaves in the middle of a step", () => {
+  const [at, gradient] = [["a", "b"], Float32Array.of(1)];
+  const modelOf = () => new ParameterSet(at.map((name) => ({ name, shape: [1] })));
+  const left = new Error("left");
+
+  /** The last rank leaves before its last gradients; the others' errors of the step, and of closing afterwards. */
+  async function stepErrors(
+    step: (comm: Communicator, leave: () => void) => Promise<unknown>,
+  ): Promise<(readonly [step: unknown, close: unknown])[]> {
+    const job = await TcpJob.open(3);
+    const errors = await job.each(async (comm, rank) => {
+      const leave = () => {
+        if (rank === 2) throw left;
+      };
+      const failed = await step(comm, leave).catch((error: unknown) => error);
+      return [failed, await comm.close().catch((error: unknown) => error)] as const;
+    });
+    await job.close();
+    expect(errors[2]).toEqual([left, undefined]);
+    return errors.slice(0, 2);
+  }
+
+  const remote = expect.objectContaining({ code: "ERR_COMM_REMOTE", ranks: [2] });
+
+  test.each([2, 3] as const)(
+    "sharded state of stage %i reports its first call, and closes in order",
+    async (stage) => {
+      const errors = await stepErrors(async (comm, leave) => {
+        const options = { stage, rule, prefetch: false };
+        const trainer = await ShardedParallel.create(comm, modelOf(), options);
+        return trainer.step([1], async (_, ready, visit) => {
+          for (const layer of [...at, "b"]) await visit(layer);
+          leave();
+          ready("b", gradient);
+          await visit("a");
+          ready("a", gradient);
+          return { loss: 0, samples: 1 };
+        });
+      });
+      expect(errors).toEqual([
+        [remote, undefined],
+        [remote, undefined],
+      ]);
+    },
+  );
+
+  test("buckets under way leave no failure behind that only close reports", async () => {
+    const errors = await stepErrors(async (comm, leave) => {
+      const trainer = await DataParallel.create(comm, modelOf(), { bucketBytes: 4 });
+      return trainer.step([1], (_, ready) => {
+        leave();
+        for (const name of at.toReversed()) ready(name, gradient);
+        return { loss: 0, samples: 1 };
+      });
+    });
+    expect(errors).toEqual([
+      [remote, undefined],
+      [remote, undefined],
+    ]);
   });
 });
