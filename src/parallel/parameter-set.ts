@@ -229,6 +229,8 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   #flatOf(dtype: ParameterDType): Flat {
     const flat = this.#flat?.get(dtype);
     if (flat !== undefined) return flat;
+    if (this.#flat !== undefined)
+      throw invalid("parameters", "dtype", textOf(dtype), '"float32" or "float64"');
     throw new InvalidArgumentError(
       {
         headline:
