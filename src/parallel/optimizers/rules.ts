@@ -27,7 +27,7 @@ export interface UpdateRule {
   readonly name: string;
   /** Learning rate by number of updates done. */
   readonly schedule: Schedule;
-  /** Names of the state arrays: each as long as the parameters it belongs to, and of their dtype. */
+  /** Names of the state arrays, without "/": each as long as the parameters it belongs to, and of their dtype. */
   readonly slots: readonly string[];
   /** The settings beside the rate, which `ShardedParallel.create` compares between ranks; none when left out. */
   readonly settings?: Readonly<Record<string, number | boolean | readonly number[]>> | undefined;
@@ -42,6 +42,9 @@ export function ruleFault(rule: UpdateRule): string | undefined {
   const hasNames = Array.isArray(slots) && slots.every((slot) => typeof slot === "string");
   if (typeof schedule !== "function") return `a rule with schedule ${textOf(schedule)}`;
   if (!hasNames) return `a rule with slots ${textOf(slots)}`;
+  // In states it separates the names of parameters and slots.
+  const cut = slots.find((slot) => slot.includes("/"));
+  if (cut !== undefined) return `a rule with a slot ${textOf(cut)}, which has a "/"`;
   return typeof name === "string" ? undefined : `a rule with name ${textOf(name)}`;
 }
 

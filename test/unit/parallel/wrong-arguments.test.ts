@@ -211,6 +211,19 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
       ] as const,
   ),
   [
+    "w",
+    'optimizer: w: found a rule with a slot "mean/fast", which has a "/", needs an update rule',
+    () => new Optimizer(model(), { ...rule, slots: ["mean/fast"] }),
+  ],
+  ...(["values", "gradients"] as const).map(
+    (of) =>
+      [
+        "dtype",
+        'parameters: dtype: found "float16", needs "float32" or "float64"',
+        () => model()[of]("float16" as Wrong),
+      ] as const,
+  ),
+  [
     "start",
     'warmUp: start: found "0.5", needs a number from 0 to 1',
     () => warmUp({ steps: 2, start: "0.5" as Wrong, after: 1 }),
