@@ -4,6 +4,7 @@
 import type { Communicator } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertHasFunctions, isCount } from "../argument-checks.ts";
+import { CallGuard } from "../call-guard.ts";
 import { combineNorms } from "../divided.ts";
 import { gatherNumbers, sumOverRanks } from "../host-collectives.ts";
 import { isParameterArray, type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
@@ -40,12 +41,14 @@ export interface Shard<Batch> {
 export class TensorParallel<Batch> {
   readonly #comm: Communicator;
   readonly #shard: Shard<Batch>;
+  readonly #guard: CallGuard;
 
   constructor(comm: Communicator, shard: Shard<Batch>) {
     assertCommunicator("TensorParallel", comm);
     assertHasFunctions("TensorParallel", "shard", shard, ["step"]);
     this.#comm = comm;
     this.#shard = shard;
+    this.#guard = new CallGuard("TensorParallel", comm, () => {});
   }
 
   /**
@@ -53,14 +56,24 @@ export class TensorParallel<Batch> {
    *
    * - **Joining**: outputs are summed in the order of the backend's plan, and the loss is the mean weighted by samples. The
    *   norm is the root of the sum of squares, because shards own different parameters.
-   * - **Collective**: every rank calls it equally often. **Cost**: a comparison, an all-reduce of the output, an all-gather of
+   * - **Collective**: every rank calls it equally often, one step after the other. **Cost**: a comparison, an all-reduce of the output, an all-gather of
    *   24 bytes.
    *
    * @throws InvalidArgumentError on this rank for an output that does not fit its shape, or an invalid number; on all ranks
    * when there was no sample.
    * @throws CollectiveMismatchError on all ranks when outputs differ in shape or dtype; they are never padded or truncated.
+   * @throws CommClosedError while another step is running.
    */
-  async step(batch: Batch): Promise<ShardStep> {
+  step(batch: Batch): Promise<ShardStep> {
+    return this.#guard.run(
+      "step",
+      "step",
+      () => this.#step(batch),
+      () => true,
+    );
+  }
+
+  async #step(batch: Batch): Promise<ShardStep> {
     const part = await this.#shard.step(batch);
     assertPart(part);
     const { shape, output } = part;

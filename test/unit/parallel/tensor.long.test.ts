@@ -400,6 +400,25 @@ describe("the shard protocol", () => {
     );
     for (const { gradientNorm } of steps) expect(gradientNorm / 3e200).toBeCloseTo(Math.SQRT2, 14);
   });
+  test("refuses a second step before the end of the first: their outputs would be summed crosswise", async () => {
+    const steps = await onRanks(2, async (comm) => {
+      const model = new TensorParallel(comm, {
+        async step(batch: number) {
+          // The ranks finish the two steps in different orders.
+          if (batch === comm.rank) await new Promise((resolve) => setTimeout(resolve, 5));
+          return { ...part(0), output: Float64Array.of(batch, 0, 0) };
+        },
+      });
+      const [first, second] = [model.step(0), model.step(1).catch((error: unknown) => error)];
+      expect(await second).toMatchObject({ code: "ERR_COMM_CLOSED" });
+      expect(String(await second)).toMatch(/step: a step is still running\nhint: await it first$/);
+      return [(await first).output[0], (await model.step(1)).output[0]];
+    });
+    expect(steps).toEqual([
+      [0, 2],
+      [0, 2],
+    ]);
+  });
   test("refuses a shard without a result", async () => {
     const nothing = { step: () => undefined as unknown as ReturnType<typeof part> };
     const [error] = await onRanks(1, (comm) =>
