@@ -79,7 +79,7 @@ export class Checkpoints {
 
   /**
    * Saves the state of all ranks after step `step`, as it is at the call; later changes are not saved. Collective, one at a
-   * time; make no other calls on the communicator meanwhile (`split` gives another).
+   * time; make no other calls meanwhile, except where the communicator has a stream of its own (`split({ stream: "own" })`).
    *
    * - **Shared parts** are compared by checksum first, and then cut into equal shares, one per rank: none is written twice.
    * - **A crash** at any moment leaves all earlier saves unchanged.
