@@ -279,7 +279,7 @@ describe("create and roles", () => {
     );
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
   });
-  test("refuse a rule that is none where it is used, before any call", async () => {
+  test("refuse an invalid rule on the server, before any call", async () => {
     const world = await createWorld({ backend: sim(), size: 1 });
     await world.run(async (comm) => {
       const model = new ParameterSet([{ name: "w", shape: [1] }]);
