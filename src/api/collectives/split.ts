@@ -1,5 +1,4 @@
 /** Split: one communicator becomes several, by color. */
-import type { CommInfo } from "../backend.ts";
 import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
 import { joinedComm } from "../ledger/exchanges.ts";
@@ -10,7 +9,6 @@ import type { Validator } from "./validate.ts";
 export function prepareSplit(
   check: Validator,
   args: SplitArgs,
-  open: (comm: CommInfo) => Communicator,
 ): Prepared<Communicator | undefined> {
   // A missing name may be an omission; a rank that joins no communicator passes `undefined`.
   if (!("color" in args)) {
@@ -26,9 +24,6 @@ export function prepareSplit(
       ["collective", "split"],
       ["stream", stream ?? "shared"],
     ],
-    toResult: (call) => {
-      const comm = joinedComm(call);
-      return comm && open(comm);
-    },
+    toResult: joinedComm,
   };
 }

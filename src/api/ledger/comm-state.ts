@@ -13,6 +13,7 @@ import {
   type QueueingSession,
   type Session,
 } from "../backend.ts";
+import type { Communicator } from "../communicator.ts";
 import { callText, errorMessage } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
@@ -62,8 +63,6 @@ export class WorldContext {
   appending: CommState | undefined;
   /** The communicators with an operation that failed unobserved, in use or not. */
   readonly unobserved = new Set<CommState>();
-  /** The communicators of complete splits that are not open yet. */
-  readonly created: CommInfo[] = [];
   /** The id of the next communicator. */
   nextId = 0;
   readonly #states = new WeakMap<CommInfo, CommState>();
@@ -74,10 +73,19 @@ export class WorldContext {
   /** Present in a job of several processes. */
   readonly orderWatch: OrderWatch | undefined;
 
-  constructor(session: Session, monitor: Monitor, orderWatch?: OrderWatch) {
+  /** Opens a communicator of a split: the ends of its ranks here, by world rank. */
+  readonly openComm: (comm: CommInfo) => ReadonlyMap<number, Communicator>;
+
+  constructor(
+    session: Session,
+    monitor: Monitor,
+    openComm: WorldContext["openComm"],
+    orderWatch?: OrderWatch,
+  ) {
     const { schedule } = session.scheduler;
     this.session = session;
     this.monitor = monitor;
+    this.openComm = openComm;
     this.orderWatch = orderWatch;
     this.wakeUps = new WakeUps(monitor);
     this.readyQueue = schedule && new ReadyQueue(schedule, monitor, () => this.executing > 0);

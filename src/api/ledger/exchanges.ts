@@ -6,6 +6,7 @@
  */
 import type { CallSet, CommInfo, RankCall, RankDevice, Session } from "../backend.ts";
 import { bufferOver, type DeviceBuffer } from "../buffer.ts";
+import type { Communicator } from "../communicator.ts";
 import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
@@ -158,35 +159,27 @@ function tooShort(set: CallSet, needed: readonly number[], ranks: readonly numbe
 
 // Splits: the session makes several communicators of one, by color.
 
-/** Creates the communicators of a complete split in the session; each rank opens its own. */
+/** Creates the communicators of a complete split, in the session and for the ranks here. */
 export function split(state: CommState, set: CallSet): void | Promise<void> {
   const { session, world, comm: parent } = state;
   const nth = ++state.splits;
   const ownStream = set.calls[0]?.split?.ownStream === true;
   return andThen(gatherRequests(session, set), (requests) => {
-    const children = splitGroups(requests).map(({ color, ranks }) => {
-      const name = childName(parent, color, nth);
-      return { comm: childInfo(parent, world.nextId++, name, ranks, ownStream), ranks };
-    });
-    const infos = children.map(({ comm }) => comm);
-    return andThen(session.split(set, infos), () => {
-      const byRank = new Map(set.calls.map((call) => [call.rank, call]));
-      for (const { comm, ranks } of children) {
-        for (const rank of ranks) {
-          const call = byRank.get(rank);
-          if (call !== undefined) joined.set(call, comm);
-        }
-      }
-      world.created.push(...infos.filter(({ local }) => local.length > 0));
+    const children = splitGroups(requests).map(({ color, ranks }) =>
+      childInfo(parent, world.nextId++, childName(parent, color, nth), ranks, ownStream),
+    );
+    return andThen(session.split(set, children), () => {
+      const here = children.filter(({ local }) => local.length > 0);
+      const ends = new Map(here.flatMap((child) => [...world.openComm(child)]));
+      for (const call of set.calls) joined.set(call, ends.get(parent.ranks[call.rank] as number));
     });
   });
 }
 
-/** The communicators that splits gave to ranks; none for a rank without a color. */
-const joined = new WeakMap<RankCall, CommInfo>();
+const joined = new WeakMap<RankCall, Communicator | undefined>();
 
-/** The communicator that a rank's split gave to it. */
-export function joinedComm(call: RankCall): CommInfo | undefined {
+/** The communicator that a rank's split gave to it; `undefined` for a rank without a color. */
+export function joinedComm(call: RankCall): Communicator | undefined {
   return joined.get(call);
 }
 

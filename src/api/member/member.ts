@@ -43,8 +43,6 @@ export interface CommRequests {
   abort(reason: unknown): void;
   /** The rank has closed its end, and its calls are done. */
   closed(): void;
-  /** A world rank's end of a communicator that a split made. */
-  open(comm: CommInfo, worldRank: number): Communicator;
 }
 
 /** Most work of one call, 11 days: virtual time stays finite. */
@@ -212,9 +210,7 @@ export class Member implements Communicator {
   split(args: calls.SplitArgs & { readonly color: number }): CommOp<Communicator>;
   split(args: calls.SplitArgs): CommOp<Communicator | undefined>;
   split(args: calls.SplitArgs): CommOp<Communicator | undefined> {
-    return this.#poster.post("split", args, (check, given) =>
-      prepareSplit(check, given, (comm) => this.#requests.open(comm, this.#poster.worldRank)),
-    );
+    return this.#poster.post("split", args, prepareSplit);
   }
 
   capture(callback: () => void, options?: unknown): CommOp<Graph> {

@@ -37,20 +37,17 @@ export class Communicators {
   readonly #abortWorld: (reason: unknown) => void;
   /** The communicators in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
-  /** The ends of every communicator, in use or not, by world rank: a rank may be woken from a split after the end of its child. */
-  readonly #ends = new WeakMap<CommInfo, ReadonlyMap<number, Member>>();
 
   constructor(name: string, world: WorldContext, abortWorld: (reason: unknown) => void) {
     this.#world = world;
     this.#abortWorld = abortWorld;
     const { size, localRanks: local } = world.session.info;
     const ranks = Array.from({ length: size }, (_, rank) => rank);
-    this.members = this.#make({ id: world.nextId++, name, ranks, local }).members;
+    this.members = [...this.open({ id: world.nextId++, name, ranks, local }).values()];
   }
 
   /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
   get ledgers(): readonly Ledger[] {
-    this.#openCreated();
     return Array.from(this.#entries.values(), ({ ledger }) => ledger);
   }
 
@@ -172,30 +169,16 @@ export class Communicators {
     }
   }
 
-  /** A world rank's end of a communicator that a split made. */
-  #open(comm: CommInfo, worldRank: number): Member {
-    this.#openCreated();
-    return this.#ends.get(comm)?.get(worldRank) as Member;
-  }
-
-  /** Opens the communicators of complete splits for all ranks here: before a rank is woken, or all communicators end. */
-  #openCreated(): void {
-    for (const comm of this.#world.created.splice(0)) this.#make(comm);
-  }
-
-  #make(comm: CommInfo): CommEntry {
+  /** Makes a communicator: the ends of its ranks here, by world rank. */
+  open(comm: CommInfo): ReadonlyMap<number, Member> {
     const ledger = new Ledger(comm, this.#world);
     const requests: CommRequests = {
       abort: (reason) => (comm.id === 0 ? this.#abortWorld(reason) : this.abort(comm, reason)),
       closed: () => this.#onClosed(comm),
-      open: (child, worldRank) => this.#open(child, worldRank),
     };
     const members = comm.local.map((rank) => new Member(rank, ledger, requests));
-    const entry = { ledger, members, open: members.length, aborted: false };
-    const ends = members.map((member) => [comm.ranks[member.rank] as number, member] as const);
-    this.#ends.set(comm, new Map(ends));
-    this.#entries.set(comm, entry);
-    return entry;
+    this.#entries.set(comm, { ledger, members, open: members.length, aborted: false });
+    return new Map(members.map((member) => [comm.ranks[member.rank] as number, member]));
   }
 
   /** A rank has closed its end. A communicator without open ends is forgotten. */

@@ -1,5 +1,11 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import { type Attempt, asJobSession, type Backend, type Session } from "../backend.ts";
+import {
+  type Attempt,
+  asJobSession,
+  type Backend,
+  type CommInfo,
+  type Session,
+} from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
 import type { Communicator } from "../communicator.ts";
@@ -120,7 +126,8 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
         isBlocked: () => this.#context.isBlocked,
         onInversion: (orders) => this.#communicators.endInverted(orders),
       });
-    this.#context = new WorldContext(session, this.#monitor, orderWatch);
+    const openComm = (comm: CommInfo) => this.#communicators.open(comm);
+    this.#context = new WorldContext(session, this.#monitor, openComm, orderWatch);
     this.#communicators = new Communicators(name, this.#context, (reason) => this.abort(reason));
     job?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
   }
