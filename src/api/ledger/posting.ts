@@ -324,8 +324,8 @@ export class MatchedCall implements PlanCache {
   /** The matched call of these postings; `undefined` when they have to be compared. */
   static lookup(postings: readonly Posting[]): MatchedCall | undefined {
     const known = postings[0]?.prepared.matched;
-    if (known === undefined) return undefined;
-    return known.#covers(postings) ? known : undefined;
+    const isSame = known?.prepared.every((each, at) => each === postings[at]?.prepared);
+    return isSame === true ? known : undefined;
   }
 
   /** Caches the result for calls that are equal. */
@@ -358,15 +358,6 @@ export class MatchedCall implements PlanCache {
     if (this.#checkedAt === disposals) return true;
     if (this.calls.some(hasReleasedBuffer)) return false;
     this.#checkedAt = disposals;
-    return true;
-  }
-
-  #covers(postings: readonly Posting[]): boolean {
-    const prepared = this.prepared;
-    if (postings.length !== prepared.length) return false;
-    for (let i = 0; i < prepared.length; i++) {
-      if (postings[i]?.prepared !== prepared[i]) return false;
-    }
     return true;
   }
 }
