@@ -75,18 +75,12 @@ function signatureMismatch(
   signatures: readonly (readonly SignatureField[])[],
 ): Mismatch | undefined {
   for (const [at, [field]] of (signatures[0] ?? []).entries()) {
-    const values = signatures.map((signature) => signature[at]?.[1]);
-    const mismatch = valuesMismatch(field, values);
-    if (mismatch !== undefined) return mismatch;
+    const found = signatures.map((signature) => signature[at]?.[1]);
+    if (found.every((value) => value === found[0])) continue;
+    const values = found.map(String);
+    return { field, values, ranks: outliers(values) };
   }
   return undefined;
-}
-
-/** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
-function valuesMismatch(field: string, found: readonly SignatureField[1][]): Mismatch | undefined {
-  if (found.every((value) => value === found[0])) return undefined;
-  const values = found.map(String);
-  return { field, values, ranks: outliers(values) };
 }
 
 /** The fields of a call that hold the lengths of its blocks. */
