@@ -397,10 +397,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   #snapshot(): WorldSnapshot {
     return {
       size: this.size,
-      state: (rank) => {
-        if (this.#monitor.state(rank) === "finished") return "finished";
-        return this.#monitor.parked(rank) ? "waits" : "runs";
-      },
+      state: (rank) => this.#monitor.state(rank),
       waits: this.#communicators.ledgers.flatMap((ledger) => ledger.waits()).sort(byPosition),
     };
   }

@@ -9,6 +9,7 @@
  * delay and keeps checking.
  */
 import type { VirtualClock } from "../../backend.ts";
+import type { RankWait } from "../../errors.ts";
 import type { Operation, OpObserver } from "../../op.ts";
 import { cancelTurn, nextTurn, ownTimers, setOwnTimer } from "../turns.ts";
 import {
@@ -144,9 +145,10 @@ export class Monitor implements OpObserver {
     this.#check();
   }
 
-  /** The state of a rank's program. */
-  state(rank: number): RankState {
-    return this.#states[rank] ?? "idle";
+  /** The state of a rank's program: it waits while it awaits a call that lacks other ranks. */
+  state(rank: number): RankWait["state"] {
+    if (this.#states[rank] === "finished") return "finished";
+    return (this.#parked[rank] ?? 0) > 0 ? "waits" : "runs";
   }
 
   /** Lets ranks make calls always; with a reason, never. */
@@ -160,11 +162,6 @@ export class Monitor implements OpObserver {
     const state = this.#states[rank];
     if (state === "running") return undefined;
     return state === "finished" ? `rank ${rank}'s program has returned` : "no run is going on";
-  }
-
-  /** True while a rank's program awaits a call that lacks other ranks. */
-  parked(rank: number): boolean {
-    return (this.#parked[rank] ?? 0) > 0;
   }
 
   /** Counts an event: a call was posted or settled. */
