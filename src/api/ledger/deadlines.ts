@@ -8,7 +8,7 @@
 import type { CommInfo, JobSession, MissingRanks } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { type CallOrder, CommTimeoutError } from "../errors.ts";
-import type { Operation } from "../op.ts";
+import type { OpDeadline, Operation } from "../op.ts";
 import { oddRanks, orderHint, orderRows, orderText } from "./deadlock/report.ts";
 import { postedFacts } from "./failures.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -22,29 +22,11 @@ interface PostedCalls {
 }
 
 /** When an open call must be done. */
-class Deadline {
+interface Deadline extends OpDeadline {
   readonly op: Operation;
+  readonly calls: PostedCalls;
   /** In the time of `performance.now()`. */
   readonly dueMs: number;
-  readonly #calls: PostedCalls;
-  readonly #deadlines: Deadlines;
-
-  constructor(deadlines: Deadlines, op: Operation, calls: PostedCalls, dueMs: number) {
-    this.#deadlines = deadlines;
-    this.op = op;
-    this.#calls = calls;
-    this.dueMs = dueMs;
-  }
-
-  /** The posting of the call; of a `sendRecv` that of its first end. */
-  get posting(): Posting {
-    return this.#calls.postings.find(({ op }) => op === this.op) as Posting;
-  }
-
-  /** The call has settled. */
-  settled(): void {
-    this.#deadlines.remove(this);
-  }
 }
 
 /** Watches the deadlines of one communicator's calls. */
@@ -70,14 +52,15 @@ export class Deadlines {
     // The operation of a `sendRecv` has two ends.
     if (op.deadline !== undefined) return;
     const nowMs = performance.now();
-    const deadline = new Deadline(this, op, calls, nowMs + timeoutMs);
+    const settled = (): void => this.#remove(deadline);
+    const deadline: Deadline = { op, calls, dueMs: nowMs + timeoutMs, settled };
     this.#open.add(deadline);
     op.deadline = deadline;
     this.#alarm.ringBy(deadline.dueMs, nowMs);
   }
 
   /** A deadline is open no longer. */
-  remove(deadline: Deadline): void {
+  #remove(deadline: Deadline): void {
     if (this.#open.delete(deadline) && this.#open.size === 0) this.#alarm.rest();
   }
 
@@ -89,7 +72,7 @@ export class Deadlines {
       if (deadline.dueMs > nowMs) nextMs = Math.min(nextMs, deadline.dueMs);
       else due.push(deadline);
     }
-    for (const deadline of due) this.remove(deadline);
+    for (const deadline of due) this.#remove(deadline);
     if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs);
     const expire = (): void => {
       void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
@@ -101,11 +84,12 @@ export class Deadlines {
 
   /** One after the other: the first that is still open mostly ends the communicator, and the others with it. */
   async #expireInTurn(due: readonly Deadline[]): Promise<void> {
-    for (const deadline of due) {
-      const { op } = deadline;
+    for (const { op, calls } of due) {
       if (!op.pending) continue;
       const settled = new Promise<unknown>((resolve) => op.whenSettled(resolve));
-      await Promise.race([this.#expire(deadline.posting), settled]);
+      // Of a `sendRecv` that of its first end.
+      const posting = calls.postings.find((each) => each.op === op) as Posting;
+      await Promise.race([this.#expire(posting), settled]);
     }
   }
 }
