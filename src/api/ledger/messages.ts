@@ -25,20 +25,22 @@ import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 /** Dispatches matched pairs, and messages with the other end in another process; `undefined` if there are none. */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
-  const remoteNow = (): TransferPosting[] =>
-    state.isDistributed ? remoteTransfers(state.comm, queues.headBatches()) : [];
-  const cancelled = firstSettled(remoteNow());
-  // Ranks of other processes are not notified, and would match the next message with it.
-  if (cancelled !== undefined) abandon(state, cancelled);
+  const heads = state.isDistributed ? queues.headBatches() : [];
+  const remote = remoteTransfers(state.comm, heads);
+  const cancelled = firstSettled(remote);
+  if (cancelled !== undefined) {
+    // Ranks of other processes are not notified, and would match the next message with it.
+    abandon(state, cancelled);
+    return undefined;
+  }
   // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
   const { arrived } = queues;
-  const changed = new Set(state.isDistributed ? queues.headBatches() : arrived);
+  const changed = new Set(state.isDistributed ? heads : arrived);
   for (const batch of changed) batch.closeSettled();
   for (const op of queues.takeCancelled()) {
     const batch = queues.batch(op.rank);
     if (batch?.closeOf(op)) changed.add(batch);
   }
-  const remote = remoteNow();
   const waiting = awaitExchangePeers(state, remote);
   if (waiting !== undefined) return waiting;
   for (const end of remote) {
