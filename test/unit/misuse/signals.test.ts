@@ -82,6 +82,36 @@ describe("a signal", () => {
     await world.close();
   });
 
+  test.each(["allReduce", "send"] as const)(
+    "that a hook fires before the call is posted cancels it: %s",
+    async (collective) => {
+      await using world = await createWorld({ backend: sim(), size: 2 });
+      const reason = new Error("a hook has seen enough");
+      const results = await within(
+        3000,
+        world.run(async (comm) => {
+          const send = comm.alloc("int8", 2);
+          if (comm.rank > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+          if (comm.rank > 0)
+            return collective === "send" ? "ok" : outcome(comm.allReduce({ send, op: "sum" }));
+          const cancel = new AbortController();
+          const { signal } = cancel;
+          const unhook = comm.hooks.before(() => cancel.abort(reason));
+          const op =
+            collective === "send"
+              ? comm.send({ send, peer: 1, signal })
+              : comm.allReduce({ send, op: "sum", signal });
+          unhook();
+          return outcome(op);
+        }),
+      );
+      const cancelled = { code: "ERR_COMM_ABORTED", ranks: [], cause: reason };
+      const other = { code: "ERR_COMM_ABORTED", ranks: [0], cause: undefined };
+      expect(results).toEqual([cancelled, collective === "send" ? "ok" : other]);
+      await expectHealthy(world);
+    },
+  );
+
   test("may be shared by many calls without a warning about leaked listeners", async () => {
     const warnings: string[] = [];
     const note = (warning: Error): void => void warnings.push(String(warning));
