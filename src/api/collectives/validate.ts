@@ -20,7 +20,7 @@ import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { getOrCreate } from "../get-or-create.ts";
 import { hostBytes } from "../host-array.ts";
-import type { PreparedCall } from "../ledger/posting.ts";
+import type { CallFields } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import type { CollectiveName } from "../specification.ts";
@@ -257,7 +257,7 @@ export class Validator {
   }
 
   /** Refuses what the session cannot do. */
-  supported(collective: CollectiveName, call: PreparedCall): void {
+  supported(collective: CollectiveName, call: CallFields): void {
     const { dtype, op, count, root, send, recv } = call;
     const place = symmetricPlace({ collective, send, recv });
     const bytes = dtype === undefined ? 1 : bytesOf(dtype);

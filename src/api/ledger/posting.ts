@@ -20,7 +20,7 @@ import type { CollectiveName } from "../specification.ts";
 export type SignatureField = readonly [name: string, value: string | number | undefined];
 
 /** The fields that a `RankCall` gets from the arguments; others are `undefined` there, and -1 for the root. */
-export interface PreparedCall {
+export interface CallFields {
   readonly dtype?: DType;
   readonly op?: ReduceOp;
   readonly count: number;
@@ -40,7 +40,7 @@ export type PreparedBlocks = Partial<
 
 /** A call, what must be equal on all ranks, and what the caller gets. */
 export interface Prepared<T> {
-  readonly call: PreparedCall;
+  readonly call: CallFields;
   readonly signature: readonly SignatureField[];
   /** The result for the caller, unless `toResult` makes it of the call. */
   readonly result?: T;
@@ -60,7 +60,7 @@ export function resultOf({ result, toResult }: Prepared<unknown>, call: RankCall
 export function rankCall(
   collective: CollectiveName,
   rank: number,
-  prepared: PreparedCall,
+  prepared: CallFields,
   nowPs: number,
 ): RankCall {
   const { dtype, op, count, root = -1, send, recv, blocks, split, recorded, graph } = prepared;
@@ -96,7 +96,7 @@ export function hasReceiveCounts({ collective, recv, recvCounts }: RankCall): bo
 /** Bytes that a call sends; those of its calls for a replay, none for a capture. */
 export function bytesSent(
   collective: CollectiveName,
-  { send, recorded }: Pick<PreparedCall, "send" | "recorded">,
+  { send, recorded }: Pick<CallFields, "send" | "recorded">,
 ): number {
   if (collective === "replay") return recorded?.sendBytes ?? 0;
   return send?.byteLength ?? 0;
@@ -105,7 +105,7 @@ export function bytesSent(
 /** A checked collective call with its result; `lengths` must be equal on all ranks, and are its count where they are no others. */
 export function preparedCall<T>(
   collective: CollectiveName,
-  call: PreparedCall,
+  call: CallFields,
   result: T,
   lengths: readonly SignatureField[] = [["count", call.count]],
 ): Prepared<T> {
@@ -130,10 +130,7 @@ export interface PreparedTransfer<T> extends Prepared<T> {
 }
 
 /** From now until it settles, the operation has the call's memory; reads of it wait. */
-export function markInUse(
-  op: Operation,
-  { send, recv }: Pick<PreparedCall, "send" | "recv">,
-): void {
+export function markInUse(op: Operation, { send, recv }: Pick<CallFields, "send" | "recv">): void {
   // A refused call was not made, and has no number.
   if (op.status === "failed" && op.call < 0) return;
   // A session may settle a call while it is submitted. A failure is that of the memory too, as on ranks that made the call before.

@@ -1,6 +1,6 @@
 /**
  * Puts calls, messages and recordings on the streams of a session's ranks, with copies of the arrays that they were given. A call
- * that is made again skips checks of counts, offsets and types: `PreparedCall` has its native calls with all arguments.
+ * that is made again skips checks of counts, offsets and types: `RepeatedNcclCall` has its native calls with all arguments.
  */
 import {
   type CallSet,
@@ -58,7 +58,7 @@ export class Submitter {
     }
     if (launched && finish === undefined && set.cache !== undefined) {
       const launch = { run: () => void graph.launch(comm.outOfStep) };
-      set.cache.repeat = new PreparedCall(comm, this.#readPlans, set.calls, launch);
+      set.cache.repeat = new RepeatedNcclCall(comm, this.#readPlans, set.calls, launch);
     }
     comm.countSubmitted(set.number);
     if (!launched) this.#readPlans?.(comm.info.name);
@@ -104,7 +104,7 @@ export class Submitter {
       sequence.run();
       if (onDevice !== undefined || cache === undefined) return;
       const pairs = comm.counters?.pairsOf(remote);
-      cache.repeat = new PreparedCall(comm, undefined, calls, sequence, pairs);
+      cache.repeat = new RepeatedNcclCall(comm, undefined, calls, sequence, pairs);
     });
   }
 
@@ -150,7 +150,7 @@ export class Submitter {
    * Makes the NCCL calls of one call of all ranks. Operators that were made for it end also when it throws. The result makes
    * them again with the same arguments; `undefined` where there are such operators, or no NCCL calls.
    */
-  #makeCalls(comm: NcclCommunicator, calls: readonly RankCall[]): PreparedCall | undefined {
+  #makeCalls(comm: NcclCommunicator, calls: readonly RankCall[]): RepeatedNcclCall | undefined {
     const nccl = this.#nccl;
     const first = calls[0] as RankCall;
     if (isSingleRankCopy(first, comm.size)) {
@@ -175,7 +175,7 @@ export class Submitter {
     }
     endOps();
     if (calls.some(({ op }) => typeof op === "object")) return undefined;
-    return new PreparedCall(comm, this.#readPlans, calls, sequence);
+    return new RepeatedNcclCall(comm, this.#readPlans, calls, sequence);
   }
 
   #withStagedArrays(
@@ -204,7 +204,7 @@ export class Submitter {
 }
 
 /** A call of all ranks, or messages, with all arguments, submitted again as further calls of its communicator. */
-class PreparedCall implements RepeatedCall {
+class RepeatedNcclCall implements RepeatedCall {
   readonly #comm: NcclCommunicator;
   readonly #readPlans: ReadPlans | undefined;
   readonly #calls: CallSequence;
