@@ -333,10 +333,9 @@ function isLengths(lengths: CallLengths | null): boolean {
 }
 
 function digestsMismatch(digests: readonly DigestDetails[]): Mismatch | undefined {
-  const mismatch =
-    signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsMismatch(digests);
-  if (mismatch !== undefined) return mismatch;
   return (
+    signatureMismatch(digests.map(({ signature }) => signature)) ??
+    lengthsMismatch(digests) ??
     windowsMismatch(digests.map(({ windows }) => windows)) ??
     messagesMismatch(digests.map(({ messages }) => messages))
   );
