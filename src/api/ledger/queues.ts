@@ -215,7 +215,6 @@ export class RankQueues {
   }
 
   #shift(stream: Fifo<QueueEntry>): void {
-    if (stream.first?.comm !== this.#comm) return;
     const left = this.#streams.shift(stream);
     this.size--;
     if (!(left instanceof MessageBatch)) return;

@@ -154,10 +154,9 @@ export class Streams<Entry extends StreamEntry> extends StreamQueues<Entry> {
     this.issued?.push(rank, entry, isMessage);
   }
 
-  /** Removes the first entry of a stream. */
-  shift(stream: Fifo<Entry>): Entry | undefined {
-    const left = stream.shift();
-    if (left === undefined) return undefined;
+  /** Removes the first entry of a stream, which has one. */
+  shift(stream: Fifo<Entry>): Entry {
+    const left = stream.shift() as Entry;
     this.size--;
     this.noteLeft(left);
     const { first } = stream;
