@@ -80,9 +80,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   const { backend, size, name = "world", timeoutMs = 60_000, signal, callSites = false } = options;
   assertBackend("connect", backend);
   const closeMs = Math.min(timeoutMs, longestTimerMs);
-  const opening: Opening = {
-    ...{ backend, name, onStall: undefined, stallMs: 10_000, stall: "report", callSites, closeMs },
-  };
+  const opening: Opening = { backend, name, stallMs: 10_000, stall: "report", callSites, closeMs };
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }

@@ -1,11 +1,5 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import {
-  type Attempt,
-  asJobSession,
-  type Backend,
-  type CommInfo,
-  type Session,
-} from "../backend.ts";
+import { type Attempt, asJobSession, type CommInfo, type Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
 import type { Communicator } from "../communicator.ts";
@@ -35,12 +29,12 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { OpenWait } from "../ledger/queues.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
-import { assertOptions, textOf } from "../option-kinds.ts";
+import { assertOptions, type Complete, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
 import { Communicators } from "./communicators.ts";
 import { type ActiveWorld, reportOnInterrupt } from "./interrupts.ts";
 import { waitBounded, warnOfUnobserved, watchRemoteEnds } from "./shutdown.ts";
-import type { RebuildOptions, StallReport, World } from "./world.ts";
+import type { RebuildOptions, StallReport, World, WorldOptions } from "./world.ts";
 import {
   abortedError,
   closedWorldError,
@@ -53,13 +47,9 @@ import {
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
 
 /** Options of an open world, reused by `rebuild`. */
-export interface Opening {
-  readonly backend: Backend;
-  readonly name: string;
-  readonly onStall: ((report: StallReport) => void) | undefined;
-  readonly stallMs: number;
-  readonly stall: "report" | "fail";
-  readonly callSites: boolean;
+export interface Opening
+  extends Omit<Complete<WorldOptions>, "size" | "onStall">,
+    Pick<WorldOptions, "onStall"> {
   /** Longest wait of `close` for open calls, with real time. */
   readonly closeMs: number;
 }
