@@ -127,7 +127,9 @@ interface Extras {
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
   onFinal?: Callbacks<[error: unknown, op: Operation]>;
+  /** The operation that this is a part of: a group, a replay, or the `sendRecv` of a half. */
   whole?: Operation;
+  /** True for the send or the receive of a `sendRecv`, its `whole`: both have one call number. */
   half?: boolean;
 }
 

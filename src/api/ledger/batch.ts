@@ -4,6 +4,10 @@
  * Rows that follow each other form a batch: one submission, with one entry in the queue, one deadline and one completion. Where
  * time is virtual, every call has times of its own: a row is dispatched alone. A driver call evicts cache lines, so that appending
  * touches few objects: operations of rows are marked as submitted at the end of the turn, buffers are checked only after disposals.
+ *
+ * `CallBatches` has the repeated calls of a communicator, and `RankCalls` those of one rank. With several ranks here, or virtual
+ * time, calls wait in `Rows` until each rank has made its own. Complete rows go to a `CallBatch`, which the session has in its
+ * queue, or one by one to `dispatchRepeated`. The calls of the only rank of a process go to a `CallBatch` at once.
  */
 import type { RankCall, RepeatedCall, VirtualClock } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";

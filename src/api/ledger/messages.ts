@@ -22,7 +22,12 @@ import {
 } from "./posting.ts";
 import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 
-/** Dispatches matched pairs, and messages with the other end in another process; `undefined` if there are none. */
+/**
+ * Dispatches matched pairs, and messages with the other end in another process (`remote`); `undefined` if there are none.
+ *
+ * A batch leaves its stream when no message of it is open. Only batches that have come to the head since the last time can
+ * match (`arrived`), and only those that lose a message now can be done (`changed`).
+ */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
   const heads = state.isDistributed ? queues.headBatches() : [];

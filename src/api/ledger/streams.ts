@@ -81,7 +81,10 @@ export interface StreamEntry {
 
 /** Queues of the ranks of one world in this process, and the calls that are not in the order of their serials. */
 export class StreamQueues<Entry extends StreamEntry> {
-  /** Calls that some rank has made behind a call of a higher serial, and messages behind any call. */
+  /**
+   * Calls that some rank has made behind a call of a higher serial, and messages behind any call. Without any, all ranks have made
+   * their calls in the order of the serials, and no calls wait for each other.
+   */
   readonly reordered = new Set<Entry>();
   /** By world rank. */
   readonly #byRank: Fifo<Entry>[] = [];
