@@ -29,7 +29,7 @@ export function andThen<A, B>(
 /** The int64 that a rank sends. */
 interface Outgoing {
   readonly rank: number;
-  readonly values: readonly (number | bigint)[];
+  readonly values: readonly number[];
 }
 
 /** Exchanges int64 with other processes: `count` of each rank with each other one. Gives those that each rank here receives. */

@@ -48,11 +48,7 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   }
   const waiting = awaitExchangePeers(state, remote);
   if (waiting !== undefined) return waiting;
-  for (const end of remote) {
-    const batch = queues.batch(end.op.rank) as MessageBatch;
-    batch.close(end);
-    changed.add(batch);
-  }
+  for (const end of remote) queues.batch(end.op.rank)?.close(end);
   queues.markCompared(arrived);
   const matched: MatchedPair[] = [];
   for (const [sendBatch, recvBatch] of batchPairs(arrived, (rank) => queues.batch(rank))) {
