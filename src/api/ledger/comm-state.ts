@@ -32,7 +32,7 @@ import type { Monitor } from "./deadlock/monitor.ts";
 import type { Inversion, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
 import { commsIn } from "./deadlock/report.ts";
 import { callFacts, errorsByCall, Failures, PerRankError, type Termination } from "./failures.ts";
-import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
+import { deadlineOf, MessageNumbers, type Posting, resultOf } from "./posting.ts";
 import {
   type OpenWait,
   type PendingCollective,
@@ -273,7 +273,7 @@ export abstract class CommState {
 
   /** The open calls with a deadline. */
   get withDeadline(): Posting[] {
-    return [...this.queues.openPostings()].filter(({ deadlinePs }) => deadlinePs !== undefined);
+    return [...this.queues.openPostings()].filter((posting) => deadlineOf(posting) < Infinity);
   }
 
   /** Ranks of it live in other processes. */
@@ -332,7 +332,7 @@ export abstract class CommState {
   /** A call was not done in time: it fails, and the communicator with it. */
   timeOut(posting: Posting, cause: TimeoutCause): void {
     const error = timeoutError(this.comm, posting, cause, this.deadlines === undefined);
-    posting.op.finishedAtPs = posting.deadlinePs ?? 0;
+    posting.op.finishedAtPs = deadlineOf(posting);
     this.failures.fail(posting.op, error);
     this.abortAfter(posting.op, error, "timed out in");
   }

@@ -42,9 +42,8 @@ export class Deadlines {
 
   /** Watches a call from now on; a call without a deadline is not watched. */
   watch(posting: Posting): void {
-    const { op, calledAtPs, deadlinePs } = posting;
-    if (deadlinePs === undefined) return;
-    this.watchOp(op, (deadlinePs - calledAtPs) / 1e9, { postings: [posting] });
+    const { op, timeoutMs = Infinity } = posting;
+    if (timeoutMs < Infinity) this.watchOp(op, timeoutMs, { postings: [posting] });
   }
 
   /** Watches the operation of one of these calls. */
@@ -296,12 +295,11 @@ export function timeoutError(
   { ranks, why, remedy = nextStep(comm, ranks), orders }: TimeoutCause,
   isVirtual: boolean,
 ): CommTimeoutError {
-  const { op, call, calledAtPs, deadlinePs = 0 } = posting;
-  const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
+  const { op, call, timeoutMs } = posting;
   const step = isVirtual ? "virtual time counts on the simulation" : remedy;
   return new CommTimeoutError(
     {
-      headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
+      headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${timeoutMs} ms: ${why}`,
       table: orders && orderRows(orders),
       hint: `the communicator was aborted; ${step}`,
     },

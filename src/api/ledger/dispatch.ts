@@ -22,6 +22,7 @@ import { missingCause } from "./deadlines.ts";
 import { andThen, exchangeCounts, provideReceiveBuffers, split } from "./exchanges.ts";
 import { errorsByCall, PerRankError } from "./failures.ts";
 import {
+  deadlineOf,
   hasReceiveCounts,
   hasReleasedBuffer,
   MatchedCall,
@@ -471,12 +472,8 @@ function failLate(
   return calls.map((call) => call.filter((posting) => !isLate(posting)));
 }
 
-function deadlineOf({ deadlinePs = Infinity }: Posting): number {
-  return deadlinePs;
-}
-
-function isLate({ call, deadlinePs }: Posting): boolean {
-  return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
+function isLate(posting: Posting): boolean {
+  return posting.timeoutMs !== undefined && posting.call.finishedAtPs > deadlineOf(posting);
 }
 
 /** Fails calls whose dispatch threw. Where ranks of other processes may be in the call, the communicator ends here. */

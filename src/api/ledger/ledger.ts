@@ -85,7 +85,7 @@ export class Ledger extends CommState {
     const pending = this.#collectiveAt(number);
     pending.add(posting);
     this.queues.push(rank, pending);
-    if (posting.deadlinePs !== undefined) this.deadlines?.watch(posting);
+    if (posting.timeoutMs !== undefined) this.deadlines?.watch(posting);
     this.#notePosted(pending, rank);
     if (pending.complete) this.dispatchReady();
   }

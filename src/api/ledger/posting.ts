@@ -154,8 +154,8 @@ export interface Posting {
   readonly op: Operation;
   /** Virtual time at which the rank made the call: inside of a group, before it was posted. */
   readonly calledAtPs: number;
-  /** Virtual time at which the call must be done; `undefined` for no deadline. */
-  readonly deadlinePs: number | undefined;
+  /** Time from then on within which the call must be done, virtual or real; `undefined` or `Infinity` for no deadline. */
+  readonly timeoutMs: number | undefined;
   /** A signal may still cancel it. */
   readonly cancellable: boolean;
 }
@@ -178,9 +178,9 @@ export interface TransferPosting extends Posting {
   isOpen: boolean;
 }
 
-/** The deadline of a call that was made at a virtual time; `undefined` for none. */
-export function deadlineFrom(calledAtPs: number, timeoutMs = Infinity): number | undefined {
-  return timeoutMs === Infinity ? undefined : calledAtPs + timeoutMs * 1e9;
+/** Virtual time at which a call must be done; `Infinity` without a deadline. */
+export function deadlineOf({ calledAtPs, timeoutMs = Infinity }: Posting): number {
+  return calledAtPs + timeoutMs * 1e9;
 }
 
 /** The posting of a call as it was made before; where time is virtual, now. */
@@ -195,8 +195,7 @@ export function repeatedPosting(
   // Where time is real, open calls may share one object: no time is noted in it.
   const call =
     nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
-  const deadlinePs = deadlineFrom(calledAtPs, timeoutMs);
-  return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
+  return { call, prepared, op, calledAtPs, timeoutMs, cancellable: false };
 }
 
 /** The sends and receives of a message call to other processes as they were made before, with their numbers. */

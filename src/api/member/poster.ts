@@ -14,7 +14,6 @@ import { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import {
-  deadlineFrom,
   hasReceiveCounts,
   markInUse,
   type PostedMessage,
@@ -417,9 +416,9 @@ export class Poster {
     op: Operation,
   ): Posting {
     observeForSession(this.#session, this.#ledger.comm, call, op);
-    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
+    const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
     const cancellable = options?.signal !== undefined;
-    return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
+    return { call, prepared, op, calledAtPs, timeoutMs, cancellable };
   }
 
   /** Adds the sends and receives of one call; the call is done when all of them are. */
@@ -447,7 +446,7 @@ export class Poster {
   ): TransferPosting {
     const { collective, options } = whole;
     const { direction, peer } = prepared;
-    const { calledAtPs, deadlinePs, cancellable } = this.#posting(whole, call, prepared, op);
+    const { calledAtPs, timeoutMs, cancellable } = this.#posting(whole, call, prepared, op);
     if (options?.signal !== undefined)
       cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
     // Fields by name: a spread of the posting takes ten times as long.
@@ -457,7 +456,7 @@ export class Poster {
       prepared,
       op,
       calledAtPs,
-      deadlinePs,
+      timeoutMs,
       cancellable,
       direction,
       peer,

@@ -26,6 +26,7 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { deadlineOf } from "../ledger/posting.ts";
 import type { OpenWait } from "../ledger/queues.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
@@ -285,7 +286,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   #timeOutFirst(): boolean {
     const [first] = this.#communicators.ledgers
       .flatMap((ledger) => ledger.withDeadline.map((posting) => ({ ledger, posting })))
-      .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0));
+      .sort((a, b) => deadlineOf(a.posting) - deadlineOf(b.posting));
     if (first === undefined) return false;
     const { ledger, posting } = first;
     ledger.timeOut(posting, waitCause(ledger.comm, ledger.queues, posting.op.rank));

@@ -13,7 +13,7 @@ const observer = { awaited: () => undefined, resumed: () => undefined };
 /** A call that must be done in so many milliseconds from when it is watched. */
 function callWith(timeoutMs: number): Posting {
   const op = new Operation({ rank: 0, worldRank: 0, callingRank: 0, observer });
-  return { op, calledAtPs: 0, deadlinePs: timeoutMs * 1e9 } as Posting;
+  return { op, calledAtPs: 0, timeoutMs } as Posting;
 }
 
 /** Deadlines, and which calls were not done in time, with when that was found. */
