@@ -9,6 +9,7 @@ import {
   CommClosedError,
   InvalidArgumentError,
   type RankFailure,
+  type RankWait,
 } from "../errors.ts";
 import { assertQuestion, type Explanation, type Question } from "../explanation.ts";
 import { WorldContext } from "../ledger/comm-state.ts";
@@ -20,7 +21,6 @@ import {
   interruptedText,
   stallErrors,
   stallText,
-  type WorldSnapshot,
   waitsOf,
 } from "../ledger/deadlock/report.ts";
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
@@ -61,11 +61,6 @@ const selections = new WeakMap<Session, readonly Attempt[]>();
 export function noteSelection(session: Session, attempts: readonly Attempt[]): Session {
   selections.set(session, attempts);
   return session;
-}
-
-/** A rank's first call before those behind it. */
-function byPosition(a: OpenWait, b: OpenWait): number {
-  return a.position - b.position;
 }
 
 function warnOfStall({ text }: StallReport): void {
@@ -278,8 +273,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   /** Resolves a deadlock: the earliest deadline expires or, without deadlines, all open calls fail. */
   onDeadlock(): void {
     if (this.#timeOutFirst()) return;
-    const waits = waitsOf(this.#snapshot());
-    this.#communicators.terminateAll(deadlockErrors(waits));
+    this.#communicators.terminateAll(deadlockErrors(this.#waits()));
   }
 
   /** The earliest deadline of all open calls expires; false where none has one. */
@@ -304,7 +298,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   }
 
   onStalled(alive: LiveResources | undefined): void {
-    const waits = waitsOf(this.#snapshot());
+    const waits = this.#waits();
     const { stall, stallMs } = this.#opening;
     this.#report({ text: stallText(waits, alive), alive });
     if (stall === "fail") this.#communicators.terminateAll(stallErrors(waits, alive, stallMs));
@@ -327,11 +321,8 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   }
 
   interruptedText(): string {
-    const waits = this.#communicators.ledgers
-      .flatMap((ledger) => ledger.openWaits())
-      .sort(byPosition);
     const here = this.#communicators.members.map(({ rank }) => rank);
-    const all = waitsOf({ ...this.#snapshot(), waits });
+    const all = this.#waits((ledger) => ledger.openWaits());
     return interruptedText(
       this.name,
       all.filter(({ rank }) => here.includes(rank)),
@@ -385,12 +376,11 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     if (this.#state === "running") this.#state = "idle";
   }
 
-  #snapshot(): WorldSnapshot {
-    return {
-      size: this.size,
-      state: (rank) => this.#monitor.state(rank),
-      waits: this.#communicators.ledgers.flatMap((ledger) => ledger.waits()).sort(byPosition),
-    };
+  /** The state of every rank, by its waits on all communicators: a rank's first call before those behind it. */
+  #waits(of = (ledger: Ledger): OpenWait[] => ledger.waits()): RankWait[] {
+    const waits = this.#communicators.ledgers.flatMap(of);
+    waits.sort((a, b) => a.position - b.position);
+    return waitsOf(this.size, (rank) => this.#monitor.state(rank), waits);
   }
 
   #assertRunnable(program: unknown): void {

@@ -26,16 +26,12 @@ import { type CallLabel, callFacts, type Termination } from "../failures.ts";
 import type { OpenWait } from "../queues.ts";
 import type { LiveResources } from "./runtime.ts";
 
-/** The facts of the world for the report. */
-export interface WorldSnapshot {
-  readonly size: number;
-  state(rank: number): RankWait["state"];
-  /** Everything that is waited for, oldest communicator first. */
-  readonly waits: readonly OpenWait[];
-}
-
-/** The state of every rank of the world, by rank: of its waits, the one that it awaits first. */
-export function waitsOf({ size, state, waits }: WorldSnapshot): RankWait[] {
+/** The state of every rank of the world, by rank: of its waits, which are given in order, the one that it awaits first. */
+export function waitsOf(
+  size: number,
+  state: (rank: number) => RankWait["state"],
+  waits: readonly OpenWait[],
+): RankWait[] {
   const firstOf: OpenWait[] = [];
   const awaitedOf: OpenWait[] = [];
   for (const wait of waits) {
