@@ -44,7 +44,11 @@ interface CrossCheckHost {
   readonly onCompare: (comm: CommInfo, number: number) => void;
   readonly missingRanks: Pick<MissingRankFinder, "notSubmitted" | "onSubmitted">;
   readonly waits: StoreWaits;
+  readonly isAbortedElsewhere: IsAbortedElsewhere;
 }
+
+/** True where another process is known to have aborted a communicator: its open calls end with that reason. */
+type IsAbortedElsewhere = (comm: CommInfo) => boolean;
 
 /** The comparisons of one process. */
 export class CrossCheck {
@@ -106,15 +110,19 @@ export class CrossCheck {
   async #exchangeDetails(comm: CommInfo, number: number, details: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
     this.#job.onCompare(comm, number);
-    const exchanging = this.#job.waits.run(comm, (bounds) => {
+    const all = await this.#job.waits.run(comm, async (bounds) => {
       const own = new TextEncoder().encode(details);
       const exchange = this.#membership.exchange(key, own, { ...bounds, ranks: comm.ranks });
-      if (this.#mode === "always") return exchange;
       exchange.catch(() => undefined);
-      return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
+      try {
+        if (this.#mode === "always") return await exchange;
+        return await Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
+      } catch (error) {
+        if (isRemote(error) && this.#job.isAbortedElsewhere(comm))
+          await pause(longestTimerMs, bounds.signal);
+        throw peerGoneError(comm, error, this.#membership.lost);
+      }
     });
-    const { lost } = this.#membership;
-    const all = await exchanging.catch((error) => Promise.reject(peerGoneError(comm, error, lost)));
     return all.map((each) => new TextDecoder().decode(each));
   }
 
@@ -189,10 +197,15 @@ export class StoreWaits {
   }
 }
 
+/** True for the error of a wait for a rank whose process has left the job or is lost. */
+function isRemote(error: unknown): boolean {
+  return (error as Partial<CommError>).code === "ERR_COMM_REMOTE";
+}
+
 /** The error of a call that waited for a rank that is gone, with ranks of the communicator; any other error as it is. */
 function peerGoneError(comm: CommInfo, error: unknown, lost: readonly LostPeer[]): unknown {
-  const { code, ranks: gone = [] } = error as Partial<CommError>;
-  if (code !== "ERR_COMM_REMOTE") return error;
+  if (!isRemote(error)) return error;
+  const { ranks: gone = [] } = error as Partial<CommError>;
   const lostOnes = gone.filter((each) => lost.some(({ rank }) => rank === each));
   const isLost = lostOnes.length > 0;
   const ranks = (isLost ? lostOnes : gone).map((each) => comm.ranks.indexOf(each));
@@ -241,15 +254,18 @@ interface ConnectedPeers {
 export class FirstConnections {
   readonly #membership: Pick<Membership, "awaitBarriers" | "lost">;
   readonly #keyOf: (comm: CommInfo) => string;
+  readonly #isAbortedElsewhere: IsAbortedElsewhere;
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
   /** `keyOf` gives a communicator the same key in every process. */
   constructor(
     membership: Pick<Membership, "awaitBarriers" | "lost">,
     keyOf: (comm: CommInfo) => string,
+    isAbortedElsewhere: IsAbortedElsewhere,
   ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
+    this.#isAbortedElsewhere = isAbortedElsewhere;
   }
 
   /** True where the rank of this process is connected to a peer. */
@@ -316,6 +332,10 @@ export class FirstConnections {
       if (signal.aborted) return false;
       // Without the store there is no barrier: the backend gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
+      if (isRemote(error) && this.#isAbortedElsewhere(comm)) {
+        await pause(longestTimerMs, signal);
+        return false;
+      }
       throw peerGoneError(comm, error, this.#membership.lost);
     }
   }

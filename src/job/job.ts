@@ -70,13 +70,18 @@ export class Job implements PeerProcesses {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.#commStatus = new CommStatus(membership, keyOf);
     this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#commStatus);
+    const isAbortedElsewhere = (comm: CommInfo): boolean => {
+      const ended = this.remoteEnd(comm);
+      return ended !== undefined && "rank" in ended && ended.aborted !== undefined;
+    };
     this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,
       onCompare: (comm, number) => this.#noteCompared(comm, number),
       missingRanks: this.#missingRanks,
       waits: this.#waits,
+      isAbortedElsewhere,
     });
-    this.firstConnections = new FirstConnections(membership, keyOf);
+    this.firstConnections = new FirstConnections(membership, keyOf, isAbortedElsewhere);
     this.#membership = membership;
     this.#newest = membership;
     this.#opener = opener;

@@ -64,11 +64,12 @@ describe("a call that waits in the store for rank 1", () => {
   const comm: CommInfo = { id: 0, name: "world", ranks: [0, 1], local: [0] };
   const keyOf = () => comm.name;
   const missingRanks = { notSubmitted: async () => [], onSubmitted: async () => undefined };
+  const isAbortedElsewhere = () => false;
 
   const compared = (member: Membership) => {
     const waits = new StoreWaits();
     const check = new CrossCheck(member, "always", {
-      ...{ keyOf, onCompare: () => undefined, missingRanks, waits },
+      ...{ keyOf, onCompare: () => undefined, missingRanks, waits, isAbortedElsewhere },
     });
     return check.compare(
       comm,
@@ -78,7 +79,7 @@ describe("a call that waits in the store for rank 1", () => {
     );
   };
   const connection = (member: Membership, of = comm) =>
-    new FirstConnections(member, keyOf).barrier({
+    new FirstConnections(member, keyOf, isAbortedElsewhere).barrier({
       ...{ comm: of, rank: 0, counters: undefined, connect: async () => true },
       needs: { all: true, peers: new Set() },
     })?.(new AbortController().signal);

@@ -82,18 +82,21 @@ describe("a rank that closes", () => {
   });
 });
 
-test("a rank that aborts and closes at once is reported by its abort", async () => {
-  const job = await open(2);
-  await job.each(async (comm) => comm.barrier());
-  const [waiting, ending] = job.comms as [(typeof job.comms)[0], (typeof job.comms)[0]];
-  const call = waiting.allReduce({ send: waiting.alloc("int32", 4), op: "sum" });
-  ending.abort(new Error("as planned"));
-  await ending.close();
-  await expect(within(10_000, Promise.resolve(call))).rejects.toMatchObject({
-    ...{ code: "ERR_COMM_ABORTED", ranks: [1] },
-    message: expect.stringContaining("as planned"),
-  });
-});
+test.each(["off", "once", "always"] as const)(
+  "a rank that aborts and closes at once is reported by its abort, calls compared %s",
+  async (compareCalls) => {
+    const job = await open(2, { compareCalls });
+    await job.each(async (comm) => comm.barrier());
+    const [waiting, ending] = job.comms as [(typeof job.comms)[0], (typeof job.comms)[0]];
+    const call = waiting.allReduce({ send: waiting.alloc("int32", 4), op: "sum" });
+    ending.abort(new Error("as planned"));
+    await ending.close();
+    await expect(within(10_000, Promise.resolve(call))).rejects.toMatchObject({
+      ...{ code: "ERR_COMM_ABORTED", ranks: [1] },
+      message: expect.stringContaining("as planned"),
+    });
+  },
+);
 
 test("a connection that ends names the rank by its number in the communicator", async () => {
   const opening = vi.spyOn(Peers, "open");
