@@ -195,7 +195,7 @@ export class NcclSession implements QueueingSession {
     this.#reasons.set(info.id, reason);
     comm.abortReason = reason;
     const error = reason ?? abortedError(info, undefined);
-    const hadWork = comm.progress.hasWorkOf(comm);
+    const hadWork = comm.mayHaveWork;
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);

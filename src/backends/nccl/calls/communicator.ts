@@ -51,6 +51,8 @@ export class NcclCommunicator {
   isOver = false;
   /** The reason of its abort. */
   abortReason: unknown;
+  /** True once a call has failed here: a part of it may be under way on the device, for ever. */
+  hasFailed = false;
   #areStreamsClosed = false;
   readonly #over = new AbortController();
   /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
@@ -82,6 +84,11 @@ export class NcclCommunicator {
     return this.members.get(rank) as LocalMember;
   }
 
+  /** True if work of it may be under way on the device. */
+  get mayHaveWork(): boolean {
+    return this.hasFailed || this.progress.hasWorkOf(this);
+  }
+
   /** Fires when it takes no more work. */
   get overSignal(): AbortSignal {
     return this.#over.signal;
@@ -101,6 +108,7 @@ export class NcclCommunicator {
    */
   deferRemoteError(error: unknown, completion: Completion): void {
     const { counters } = this;
+    this.hasFailed = true;
     const isLeft = !this.isOver && counters !== undefined;
     if (!isLeft || !this.#remoteErrorGrace.defer(error, completion)) throw error;
     counters.disconnected = true;

@@ -289,6 +289,8 @@ interface StreamEvent {
 interface WorkOwner {
   /** True if the work waits for ranks of other processes. */
   readonly spansProcesses?: boolean;
+  /** Set where work cannot be waited for: it may be under way still. */
+  hasFailed?: boolean;
   /** Receives completions of work that is done, which are then not settled here; left out while results count. */
   readonly withhold?: ((completion: Completion) => void) | undefined;
 }
@@ -374,6 +376,7 @@ class CompletionPoint {
 
 function settleAll(groups: readonly CompletionGroup[], error: unknown): void {
   for (const { owner, completions } of groups) {
+    if (error !== undefined && owner !== undefined) owner.hasFailed = true;
     const withhold = error === undefined ? owner?.withhold : undefined;
     for (const each of completions) {
       if (withhold === undefined) each.settled(error);
