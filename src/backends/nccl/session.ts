@@ -199,8 +199,7 @@ export class NcclSession implements QueueingSession {
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);
-    if (hadWork) this.#ending.add([comm], this.#breakOff(comm));
-    else this.#ending.add([comm], comm.lock.isHeld ? comm.abort() : comm.abortWhileIdle());
+    this.#ending.add([comm], hadWork ? this.#breakOff(comm) : comm.abortWhileIdle());
   }
 
   /**

@@ -1,7 +1,11 @@
 /** Ends the communicators of a session: with the other processes where possible, else by an abort. */
 
+import { settlesWithin } from "../../../job/async.ts";
 import type { Job } from "../../../job/job.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+
+/** Longest time for the other processes to end a communicator too. */
+const endMs = 10_000;
 
 /** Reports and queries ends of communicators in other processes. */
 type RemoteEnds = Pick<Job, "allEnd" | "announceClosed" | "isEndedElsewhere" | "onRemoteEnd">;
@@ -36,25 +40,29 @@ export class CommunicatorEnds {
 
   /** Ends a communicator; aborts it where a process is lost. */
   async end(comm: NcclCommunicator): Promise<void> {
-    if (this.#lacksMember(comm)) return comm.abort();
-    if (await this.#endTogether(comm)) return;
-    // The end needs no report where a process is lost.
-    if (this.#lacksMember(comm)) return;
-    this.#isDetached = true;
-    // Announced now: this process may be about to leave the job.
-    this.#remote?.announceClosed(comm.info);
+    if (!this.#isDetached && !this.#lacksMember(comm)) {
+      await comm.end(this.#othersEnd(comm));
+      return;
+    }
+    this.#noteAlone(comm);
+    await comm.abortWhileIdle();
   }
 
   #lacksMember(comm: NcclCommunicator): boolean {
     return comm.info.ranks.some((rank) => this.#lostRanks.has(rank));
   }
 
-  /** False when the end was aborted or cancelled, and no other process had ended the communicator before. */
-  async #endTogether(comm: NcclCommunicator): Promise<boolean> {
-    if (this.#isDetached) {
-      await comm.abort();
-      return false;
-    }
+  /** This process ends a communicator without the others. The end needs no report where a process is lost. */
+  #noteAlone(comm: NcclCommunicator): void {
+    if (this.#lacksMember(comm)) return;
+    this.#isDetached = true;
+    // Announced now: this process may be about to leave the job.
+    this.#remote?.announceClosed(comm.info);
+  }
+
+  /** Resolves when the other processes end a communicator too, or are not waited for. */
+  async #othersEnd(comm: NcclCommunicator): Promise<void> {
+    if (this.#remote === undefined) return;
     const cancelled = new AbortController();
     this.#ending.set(comm, cancelled);
     let isEndedElsewhere = false;
@@ -63,13 +71,20 @@ export class CommunicatorEnds {
       isEndedElsewhere = true;
       cancelled.abort();
     };
-    const ignore = this.#remote?.onRemoteEnd(check);
+    const ignore = this.#remote.onRemoteEnd(check);
     check();
     try {
-      const othersEnd = this.#remote?.allEnd(comm.info, cancelled.signal);
-      return (await comm.end(cancelled.signal, othersEnd)) || isEndedElsewhere;
+      const end = this.#remote.allEnd(comm.info, cancelled.signal);
+      if ((await settlesWithin(endMs, end, cancelled.signal)) || isEndedElsewhere) return;
+      if (!cancelled.signal.aborted) {
+        process.emitWarning(
+          `close: the other ranks of "${comm.info.name}" did not end it within ${endMs} ms, and are not waited for`,
+          { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
+        );
+      }
+      this.#noteAlone(comm);
     } finally {
-      ignore?.();
+      ignore();
       this.#ending.delete(comm);
       // A wait past the bound would release the other ranks as if this one were there.
       cancelled.abort();

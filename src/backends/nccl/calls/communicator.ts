@@ -25,8 +25,8 @@ import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type NcclCallArgs, typeOf } from "./nccl-steps.ts";
 import { RegisteredWindows } from "./windows.ts";
 
-/** Longest time for the other processes to end a communicator too, and for NCCL to abort. Memory that is not freed by then stays. */
-const [endMs, abortMs] = [10_000, 10_000];
+/** Longest time for NCCL to abort. Memory that is not freed by then stays. */
+const abortMs = 10_000;
 
 /** Longest time for a registration to settle before an abort. */
 const graceMs = 1_000;
@@ -215,44 +215,19 @@ export class NcclCommunicator {
   }
 
   /**
-   * Ends it: releases graphs, windows and handles, with no work in flight. In a job that follows `othersEnd`: until then other ranks
-   * may use memory of this one. The wait is bounded: past the bound this process aborts, with a warning; when the signal fires,
-   * without one. False when either happened.
+   * Ends it: releases graphs, windows and handles, with no work in flight. In a job the handles follow `othersEnd`: until then other
+   * ranks may use memory of this one.
    */
-  async end(cancelled: AbortSignal, othersEnd?: Promise<unknown>): Promise<boolean> {
-    if (!this.#isInJob) {
-      await this.#endHere();
-      return true;
-    }
-    const ending = this.#endInJob(cancelled, othersEnd ?? Promise.resolve());
-    // The handles are freed even where a graph or window was not released.
+  async end(othersEnd: Promise<void>): Promise<void> {
+    if (!this.#isInJob) return this.#endHere();
+    // Destroying the handles, NCCL would wait for the other ranks.
+    const ending = othersEnd.then(() => this.#abortWhileIdle());
+    // They are freed even where a graph or window was not released.
     try {
       runAll(this.#releases());
     } finally {
       await ending;
     }
-    return ending;
-  }
-
-  async #endInJob(cancelled: AbortSignal, othersEnd: Promise<unknown>): Promise<boolean> {
-    const inTime = await settlesWithin(endMs, othersEnd, cancelled);
-    // Destroying them, NCCL would wait for the other ranks.
-    if (inTime) await this.#whileIdle(() => this.#abortHandles(), cancelled);
-    else await this.progress.hold.during(() => this.#abortHandles());
-    if (!inTime && !cancelled.aborted) {
-      process.emitWarning(
-        `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
-        { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
-      );
-    }
-    return inTime;
-  }
-
-  /** Frees while no kernel of the rank of this process runs, or once the signal fires. */
-  #whileIdle<T>(free: () => Promise<T>, now: AbortSignal): Promise<T> {
-    const [member] = this.members.values();
-    const { local } = member as LocalMember;
-    return this.progress.hold.whileIdle(local.deferredFree, now, free);
   }
 
   /** Destroys the handles, or aborts them after a background error: NCCL does not destroy such a communicator. */
@@ -298,19 +273,31 @@ export class NcclCommunicator {
     return (await settlesWithin(abortMs, ended)) && ended.then(() => true);
   }
 
+  /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs. */
+  #abortWhileIdle(): Promise<boolean> {
+    // Only an abort ends a call of another thread.
+    if (!this.#isInJob || this.lock.isHeld) return this.#abortNow();
+    const [member] = this.members.values();
+    const { local } = member as LocalMember;
+    return this.progress.hold.whileIdle(local.deferredFree, () => this.#abortHandles());
+  }
+
+  #abortNow(): Promise<boolean> {
+    const free = () => this.#abortHandles();
+    return this.#isInJob ? this.progress.hold.during(free) : free();
+  }
+
   /** Aborts the handles with their running calls, on other threads, within a bound. */
   abort(): Promise<void> {
-    const { hold } = this.progress;
-    return this.#abort((free) => (this.#isInJob ? hold.during(free) : free()));
+    return this.#abort(() => this.#abortNow());
   }
 
   /** Aborts the handles of a communicator without work. */
   abortWhileIdle(): Promise<void> {
-    const { signal } = new AbortController();
-    return this.#abort((free) => (this.#isInJob ? this.#whileIdle(free, signal) : free()));
+    return this.#abort(() => this.#abortWhileIdle());
   }
 
-  async #abort(freed: (free: () => Promise<boolean>) => Promise<boolean>): Promise<void> {
+  async #abort(freeHandles: () => Promise<boolean>): Promise<void> {
     // NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others.
     for (const graph of this.graphs) {
       try {
@@ -329,7 +316,7 @@ export class NcclCommunicator {
     }
     const releaseMemory = this.windows.holdUntilHandlesEnd();
     // Past the bound NCCL may go on using the memory. An error of NCCL adds nothing to the reason of the abort.
-    if (await freed(() => this.#abortHandles().catch(() => true))) releaseMemory();
+    if (await freeHandles().catch(() => true)) releaseMemory();
   }
 
   /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */

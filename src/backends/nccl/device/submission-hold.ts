@@ -57,24 +57,16 @@ export class SubmissionHold {
     }
   }
 
-  /**
-   * Like `during`, at a moment in which the streams of the rank are idle, or once `now` fires. Then `free` waits for no kernel, and
-   * so for no other rank.
-   */
-  async whileIdle<T>(streams: Streams, now: AbortSignal, free: () => Promise<T>): Promise<T> {
-    const isDue = (): boolean => now.aborted || (streams.isIdle && this.#connections.size === 0);
+  /** Like `during`, at a moment in which the streams of the rank are idle: then `free` waits for no kernel, and so for no other rank. */
+  async whileIdle<T>(streams: Streams, free: () => Promise<T>): Promise<T> {
+    const isDue = (): boolean => streams.isIdle && this.#connections.size === 0;
     const attempt = async (): Promise<{ readonly value: T } | undefined> =>
       isDue() ? { value: await free() } : undefined;
     let freed: { readonly value: T } | undefined;
     while (freed === undefined) {
-      await settlesWithin(longestTimerMs, Promise.all(this.#connections), now);
+      await Promise.allSettled(this.#connections);
       freed = await new Promise((resolve) => {
-        let isBegun = false;
-        const begin = (): void => {
-          if (!isBegun) resolve(this.during(attempt));
-          isBegun = true;
-        };
-        now.addEventListener("abort", begin, { once: true });
+        const begin = (): void => resolve(this.during(attempt));
         if (isDue()) begin();
         else streams.add(0, begin);
       });

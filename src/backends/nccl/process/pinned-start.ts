@@ -98,8 +98,6 @@ export function startPinned<C extends { destroy(): void }>(
 
 /** The started communicator of a rank of a job. */
 interface JobCommunicator {
-  /** Ends the communicator together with the other ranks. The wait runs on another thread, until `calledOff`. */
-  end(calledOff: AbortSignal): Promise<unknown>;
   abort(): Promise<void>;
 }
 
@@ -134,11 +132,8 @@ export async function startPinnedJob<C extends JobCommunicator>(
     else {
       const first = await start("first", folder.dumpVariables);
       const sharing = share(() => new TextEncoder().encode(folder.found()));
-      const found = await sharing.catch(async (error) => {
-        await first.abort();
-        throw error;
-      });
-      await first.end(cancelled ?? new AbortController().signal);
+      // It waits for no other rank.
+      const found = await sharing.finally(() => first.abort());
       cancelled?.throwIfAborted();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }

@@ -1,10 +1,16 @@
 /** When the communicators of a job are freed: while no kernel of the rank runs, and at once where their own may run for ever. */
 import type { Communicator } from "twinccl";
-import { expect, test } from "vitest";
-import { cudaError, ncclError } from "../../../../support/fake-gpus/index.ts";
+import { expect, onTestFinished, test, vi } from "vitest";
+import {
+  cudaError,
+  type FakeGpus,
+  fakeGpus,
+  ncclError,
+} from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
+import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, errorOf, joinAll, onAll } from "./joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -37,5 +43,78 @@ test.each([
     expect(gpus.machine.count("abortInBackground")).toBe(1);
     await onAll(ranks, ({ comm }) => comm.barrier());
     await closeAll(ranks);
+  },
+);
+
+/** The ends of communicators that NCCL frees from now on, each with whether a kernel of its rank runs. */
+function watchFrees({ machine, nccl }: FakeGpus): (readonly [number, boolean])[] {
+  const frees: (readonly [number, boolean])[] = [];
+  const { abortInBackground } = nccl.calls;
+  nccl.calls.abortInBackground = (handle) => {
+    const device = nccl.ends.get(handle)?.device ?? -1;
+    machine.pump();
+    const streams = [...machine.streams.values()].filter((each) => each.device === device);
+    frees.push([device, streams.some(({ idle }) => !idle)]);
+    return abortInBackground(handle);
+  };
+  return frees;
+}
+
+/** Has the first two ranks sum on streams of their own, one after the other. */
+async function sums(ranks: readonly Joined[]): Promise<(rank: number) => PromiseLike<unknown>> {
+  const apart = await onAll(ranks, ({ comm }) =>
+    comm.split({ color: comm.rank < 2 ? 0 : 1, stream: "own" }),
+  );
+  return (rank) => {
+    const comm = apart[rank] as Communicator;
+    return comm.allReduce({ send: comm.alloc("int32", 1), op: "sum", timeoutMs: 60_000 });
+  };
+}
+
+test("a communicator that one rank alone has closed is freed while no kernel of the rank runs", async () => {
+  const gpus = cleanGpus();
+  const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+  onTestFinished(() => warn.mockRestore());
+  const ranks = await joinAll(2, undefined, gpus);
+  const sum = await sums(ranks);
+  const [child] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const frees = watchFrees(gpus);
+  const early = sum(0);
+  await turns();
+  await child?.close();
+  // The kernel runs for longer than the other ranks are waited for.
+  await turns(10_000);
+  expect(warn).toHaveBeenCalledTimes(1);
+  expect(frees).toEqual([]);
+  await Promise.all([early, sum(1)]);
+  await turns(20);
+  expect(frees).toEqual([[0, false]]);
+  await closeAll(ranks);
+});
+
+test.each([
+  ["before", 1],
+  ["behind", 3],
+])(
+  "a communicator with a lost rank, %s the end of which the others have closed it, is freed while no kernel runs",
+  async (_, closers) => {
+    const gpus = fakeGpus();
+    const members = await fragile(await place(3), 3);
+    const given = members.map(({ member }) => member);
+    const ranks = await joinAll(3, undefined, gpus, 5_000, given);
+    const sum = await sums(ranks);
+    const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+    const frees = watchFrees(gpus);
+    const early = sum(0);
+    await turns();
+    for (const child of children.slice(0, closers)) await child.close();
+    await turns(50);
+    members[2]?.cut();
+    await turns(400);
+    expect(frees.filter(([device]) => device === 0)).toEqual([]);
+    await Promise.all([early, sum(1)]);
+    await turns(20);
+    expect(frees).toContainEqual([0, false]);
+    await Promise.allSettled(ranks.map(({ comm }) => comm.close()));
   },
 );
