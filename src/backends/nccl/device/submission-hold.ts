@@ -6,6 +6,9 @@
 import { longestTimerMs, nextTurn } from "../../../api/ledger/turns.ts";
 import { keepAlive, settlesWithin } from "../../../job/async.ts";
 
+/** Longest time for a connection to end behind its communicator. NCCL may keep its thread for ever. */
+const lastConnectionMs = 15_000;
+
 /** The streams of a rank. */
 interface Streams {
   /** True if no work runs on them. */
@@ -76,15 +79,12 @@ export class SubmissionHold {
 
   /** Connects ranks while nothing is freed; false where the signal fires before. */
   async connect(connect: () => Promise<void>, cancelled: AbortSignal): Promise<boolean> {
-    if (!(await this.endsBefore(cancelled))) return false;
+    if (!(await this.endsBefore(cancelled)) || cancelled.aborted) return false;
     const connecting = connect();
-    this.#connections.add(connecting);
-    try {
-      await connecting;
-      return true;
-    } finally {
-      this.#connections.delete(connecting);
-    }
+    const end = connectionEnd(connecting, cancelled).finally(() => this.#connections.delete(end));
+    this.#connections.add(end);
+    await connecting;
+    return true;
   }
 
   /** False where the signal fires before work can be submitted. */
@@ -94,4 +94,10 @@ export class SubmissionHold {
     }
     return true;
   }
+}
+
+/** Resolves when a connection settles, or cannot be waited for. */
+async function connectionEnd(connecting: Promise<void>, cancelled: AbortSignal): Promise<void> {
+  if (await settlesWithin(longestTimerMs, connecting, cancelled)) return;
+  await settlesWithin(lastConnectionMs, connecting);
 }

@@ -1,12 +1,15 @@
 /** When the communicators of a job are freed: while no kernel of the rank runs, and at once where their own may run for ever. */
 import type { Communicator } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
+import { SubmissionHold } from "../../../../../src/backends/nccl/device/submission-hold.ts";
 import {
   cudaError,
   type FakeGpus,
   fakeGpus,
   ncclError,
 } from "../../../../support/fake-gpus/index.ts";
+import { LivingTimers } from "../../../../support/living-timers.ts";
+import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
@@ -118,3 +121,34 @@ test.each([
     await Promise.allSettled(ranks.map(({ comm }) => comm.close()));
   },
 );
+
+test("close resolves where NCCL ends no first connection, and does not abort its communicator", async () => {
+  const timers = new LivingTimers();
+  const gpus = fakeGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  const children = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const [idle] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const { calls } = gpus.nccl;
+  calls.connectInBackground = () => new Promise(() => undefined);
+  const errors = children.map((child) =>
+    errorOf(child.allToAll({ send: child.alloc("int32", 2), recv: child.alloc("int32", 2) })),
+  );
+  await turns(50);
+  idle?.abort(new Error("enough of this"));
+  gpus.nccl.hangAborts();
+  children[0]?.abort(new Error("enough of this"));
+  for (const error of errors) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  await within(200_000, Promise.all(ranks.map(({ comm }) => comm.close())));
+  expect(timers.count()).toBe(0);
+});
+
+test("a first connection that is cancelled as the hold ends does not begin", async () => {
+  const hold = new SubmissionHold();
+  const stop = new AbortController();
+  let isBegun = false;
+  const connecting = hold.connect(async () => {
+    isBegun = true;
+  }, stop.signal);
+  stop.abort();
+  expect([await connecting, isBegun]).toEqual([false, false]);
+});
