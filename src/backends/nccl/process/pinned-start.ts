@@ -126,19 +126,20 @@ export async function startPinnedJob<C extends JobCommunicator>(
   };
   if (rings === undefined || places.length === 1) return start("pinned", variables);
   const folder = new GraphFolder();
+  let first: C | undefined;
   try {
     let xml: string;
     if ("xml" in rings) xml = rings.xml;
     else {
-      const first = await start("first", folder.dumpVariables);
-      const sharing = share(() => new TextEncoder().encode(folder.found()));
-      // It waits for no other rank.
-      const found = await sharing.finally(() => first.abort());
+      first = await start("first", folder.dumpVariables);
+      const found = await share(() => new TextEncoder().encode(folder.found()));
       cancelled?.throwIfAborted();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }
     return await start("pinned", { ...variables, ...folder.takeVariables(xml) });
   } finally {
+    // The other ranks may be in their first start until they are in the second one.
+    await first?.abort();
     folder.remove();
   }
 }

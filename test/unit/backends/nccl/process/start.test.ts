@@ -242,15 +242,21 @@ describe("a pinned ring", () => {
     const fake = fakeStarts("what another process found is not looked at");
     const shared = new TextEncoder().encode(found);
     const which: string[] = [];
+    const abortedBefore: number[] = [];
     await startPinnedJob(pin, places, {
       agreeOnId: async (each) => {
         which.push(each);
         return new Uint8Array(1);
       },
-      begin: async () => fake.start(),
+      begin: async () => {
+        abortedBefore.push(fake.aborted());
+        return fake.start();
+      },
       share: async () => shared,
     });
     expect(which).toEqual(["first", "pinned"]);
+    // Another rank may be in its first start when this one is done with it.
+    expect(abortedBefore).toEqual([0, 0]);
     expect(fake.aborted()).toBe(1);
     expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
   });
