@@ -305,6 +305,7 @@ export function sessionSetup(
   { pin, size, plans, libraries }: SetupRequest,
 ): Setup {
   assertRingSize(pin, size);
+  processSettings.assertNothingShared();
   processSettings.settleNvls(nvls);
   const log = processSettings.settle(pin, readPlan);
   return {

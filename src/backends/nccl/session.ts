@@ -29,6 +29,7 @@ import type { LocalStream } from "./device/local-stream.ts";
 import { asPromise, type Progress } from "./device/progress.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { NcclOptions } from "./options.ts";
+import { processSettings } from "./process/process-settings.ts";
 import { afterStarts, startWithVariables, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
@@ -396,6 +397,7 @@ function createChildren(
   children: readonly CommInfo[],
   discard: (comms: readonly NcclCommunicator[]) => void,
 ): NcclCommunicator[] | Promise<NcclCommunicator[]> {
+  processSettings.assertNothingShared();
   const { nccl } = libraries;
   const { variables = {} } = pin;
   if (job === undefined) {

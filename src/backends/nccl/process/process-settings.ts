@@ -15,6 +15,7 @@ const numberVariables = {
 } as const;
 
 const nvlsVariable = "NCCL_NVLS_ENABLE";
+const sharingVariable = "NCCL_COMM_SPLIT_SHARE_RESOURCES";
 
 type NumberField = keyof typeof numberVariables;
 
@@ -121,6 +122,24 @@ export class ProcessSettings {
       );
     }
     this.#nvls = requested;
+  }
+
+  /**
+   * NCCL aborts a communicator with all that share its resources: their calls would complete with wrong results.
+   *
+   * @throws InvalidArgumentError if a split shares the resources of its parent. NCCL puts its configuration file into the environment
+   * at its first use.
+   */
+  assertNothingShared(): void {
+    const given = this.#env[sharingVariable] ?? "";
+    if (isZero(given)) return;
+    throw new InvalidArgumentError(
+      {
+        headline: `nccl: ${sharingVariable}: found ${given}, needs 0: a communicator that ends would end calls of its parent`,
+        hint: `unset ${sharingVariable}, in nccl.conf too`,
+      },
+      { field: sharingVariable },
+    );
   }
 
   /** The effective numbers, for predictions. */

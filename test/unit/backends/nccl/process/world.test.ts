@@ -1,10 +1,11 @@
 /** Worlds with pinned plans on fake GPUs: NCCL's variables over time, and the reports about calls. */
 import { type Backend, createWorld } from "twinccl";
 import type { NcclPin } from "twinccl/nccl";
-import { expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { resolvePin } from "../../../../../src/algorithms/nccl/pin.ts";
-import { openLocal } from "../../../../../src/backends/nccl/open.ts";
+import { openLocal, sessionSetup } from "../../../../../src/backends/nccl/open.ts";
 import { pinnedConfig } from "../../../../../src/backends/nccl/process/pinned-start.ts";
+import { PlanRecord } from "../../../../../src/backends/nccl/process/plan-log.ts";
 import type { NcclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
 
@@ -92,4 +93,34 @@ test("nor after a start that fails", async () => {
   expect(starts[0]).toMatchObject({ algorithm: "allreduce:tree" });
   expect(process.env).not.toHaveProperty("NCCL_ALGO");
   expect(process.env).not.toHaveProperty("NCCL_PROTO");
+});
+
+describe("splits that share resources of their parent are refused", () => {
+  const name = "NCCL_COMM_SPLIT_SHARE_RESOURCES";
+  const refusal = (found: string) => ({
+    ...{ name: "InvalidArgumentError", field: name },
+    message: expect.stringContaining(
+      `nccl: ${name}: found ${found}, needs 0: a communicator that ends would end calls of its parent`,
+    ),
+  });
+  afterEach(() => vi.unstubAllEnvs());
+
+  test.each(["1", "2"])("before NCCL is used: %s", (found) => {
+    vi.stubEnv(name, found);
+    const { libraries } = fakeGpus().setup;
+    const request = { pin: {}, size: 2, plans: new PlanRecord(), libraries };
+    expect(() => sessionSetup({}, request)).toThrow(expect.objectContaining(refusal(found)));
+  });
+
+  test("before a split, where NCCL has read a file that says so", async () => {
+    const { backend, starts } = pinned(pin);
+    const world = await createWorld({ backend, size: 2 });
+    vi.stubEnv(name, "1");
+    const split = world.run((comm) => comm.split({ color: 0 }));
+    await expect(split).rejects.toMatchObject({ cause: refusal("1") });
+    vi.stubEnv(name, "0");
+    await world.run((comm) => comm.split({ color: 0 }));
+    expect(starts).toHaveLength(4);
+    await world.close();
+  });
 });
