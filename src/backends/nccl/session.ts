@@ -174,7 +174,7 @@ export class NcclSession implements QueueingSession {
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
     const discard = (comms: readonly NcclCommunicator[]): void => {
-      for (const comm of comms) this.#ending.add([comm], comm.abortWhileIdle());
+      for (const comm of comms) this.#ending.add(comm, comm.abortWhileIdle());
     };
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
@@ -200,7 +200,7 @@ export class NcclSession implements QueueingSession {
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);
-    this.#ending.add([comm], hadWork ? this.#breakOff(comm) : comm.abortWhileIdle());
+    this.#ending.add(comm, hadWork ? this.#breakOff(comm) : comm.abortWhileIdle());
   }
 
   /**
@@ -218,7 +218,7 @@ export class NcclSession implements QueueingSession {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
-    this.#ending.add([comm], this.#endOnceIdle(comm));
+    this.#ending.add(comm, this.#endOnceIdle(comm));
   }
 
   /** A device that cannot be queried keeps no handle and no window. */
@@ -252,7 +252,7 @@ export class NcclSession implements QueueingSession {
   }
 
   /**
-   * Ends the newest communicators first, then memory and streams. Resources that an abort cannot free in time are abandoned.
+   * Ends all communicators, the newest first and none behind another, then memory and streams. Resources that an abort cannot free in time are abandoned.
    */
   async #close(): Promise<void> {
     const locals = this.#locals();
@@ -280,7 +280,7 @@ export class NcclSession implements QueueingSession {
     const comms = [...this.#comms.values()].reverse();
     for (const comm of comms) this.#retire(comm);
     forgetCurrentDevice();
-    this.#ending.add(comms, this.#ends.endInOrder(comms));
+    for (const comm of comms) this.#ending.add(comm, this.#ends.end(comm));
     await this.#ending.allEnded();
     forgetCurrentDevice();
     this.#keepFailure(() =>

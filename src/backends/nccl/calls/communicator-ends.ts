@@ -76,7 +76,8 @@ export class CommunicatorEnds {
     try {
       const end = this.#remote.allEnd(comm.info, cancelled.signal);
       if ((await settlesWithin(endMs, end, cancelled.signal)) || isEndedElsewhere) return;
-      if (!cancelled.signal.aborted) {
+      // One warning stands for all communicators that end at once.
+      if (!cancelled.signal.aborted && !this.#isDetached) {
         process.emitWarning(
           `close: the other ranks of "${comm.info.name}" did not end it within ${endMs} ms, and are not waited for`,
           { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
@@ -90,24 +91,11 @@ export class CommunicatorEnds {
       cancelled.abort();
     }
   }
-
-  /** Ends communicators one after another, in the order of all processes. */
-  async endInOrder(comms: readonly NcclCommunicator[]): Promise<void> {
-    let failure: { readonly error: unknown } | undefined;
-    for (const comm of comms) {
-      try {
-        await this.end(comm);
-      } catch (error) {
-        failure ??= { error };
-      }
-    }
-    if (failure !== undefined) throw failure.error;
-  }
 }
 
 /** Communicators that take no more calls, until they have ended. They may still have windows of symmetric memory. */
 export class EndingCommunicators {
-  readonly #ends = new Map<Promise<unknown>, readonly NcclCommunicator[]>();
+  readonly #ends = new Map<Promise<unknown>, NcclCommunicator>();
   readonly #failed: (error: unknown) => void;
 
   /** `failed` is called with the error of an end. */
@@ -115,18 +103,18 @@ export class EndingCommunicators {
     this.#failed = failed;
   }
 
-  /** Adds communicators that have ended when the promise settles. Streams of their own are closed then. */
-  add(comms: readonly NcclCommunicator[], ending: Promise<void>): void {
+  /** Adds a communicator that has ended when the promise settles. Streams of its own are closed then. */
+  add(comm: NcclCommunicator, ending: Promise<void>): void {
     const settled = ending
       .catch(this.#failed)
-      .then(() => Promise.all(comms.map((comm) => comm.closeStreams())))
+      .then(() => comm.closeStreams())
       .catch(this.#failed)
       .finally(() => this.#ends.delete(settled));
-    this.#ends.set(settled, comms);
+    this.#ends.set(settled, comm);
   }
 
   get comms(): NcclCommunicator[] {
-    return [...this.#ends.values()].flat();
+    return [...this.#ends.values()];
   }
 
   /** Resolves when all of them have ended. */

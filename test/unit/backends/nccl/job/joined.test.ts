@@ -230,16 +230,17 @@ describe("ranks of several processes", () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
     if (a === undefined || b === undefined) throw new Error("two ranks were expected");
+    await Promise.all([a, b].map((comm) => comm.split({ color: 0 })));
     const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
     try {
       await inFastTime(() => a.close());
       expect(warn.mock.calls).toEqual([
         [
-          expect.stringMatching(/the other ranks of "world" did not end it within 10000 ms/),
+          expect.stringMatching(/the other ranks of "world\/0" did not end it within 10000 ms/),
           { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
         ],
       ]);
-      expect(gpus.machine.count("abortInBackground")).toBe(1);
+      expect(gpus.machine.count("abortInBackground")).toBe(2);
       await inFastTime(() => b.close());
     } finally {
       warn.mockRestore();
