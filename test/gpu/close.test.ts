@@ -63,7 +63,7 @@ test("communicators end beside calls that ranks make on several streams in diffe
     "ends-beside-streams.mjs",
   );
   expect(status, text).toBe(0);
-  const sums = Array.from({ length: 12 }, () => size);
+  const sums = Array.from({ length: 24 }, () => size);
   expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sums })));
 });
 

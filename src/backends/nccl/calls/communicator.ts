@@ -28,6 +28,9 @@ import { RegisteredWindows } from "./windows.ts";
 /** Longest time for NCCL to abort. Memory that is not freed by then stays. */
 const abortMs = 10_000;
 
+/** Longest time for work on other streams to end before an abort of running calls. */
+const otherStreamsMs = 1_000;
+
 /** Longest time for a registration to settle before an abort. */
 const graceMs = 1_000;
 
@@ -273,23 +276,24 @@ export class NcclCommunicator {
     return (await settlesWithin(abortMs, ended)) && ended.then(() => true);
   }
 
-  /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs. */
-  #abortWhileIdle(): Promise<boolean> {
+  /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs; see `SubmissionHold.whileIdle`. */
+  #abortWhileIdle(breaking?: object): Promise<boolean> {
+    const { hold } = this.progress;
+    let freeing: Promise<boolean> | undefined;
+    const free = (): Promise<boolean> => (freeing ??= this.#abortHandles());
+    if (!this.#isInJob) return free();
     // Only an abort ends a call of another thread.
-    if (!this.#isInJob || this.lock.isHeld) return this.#abortNow();
+    if (this.lock.isHeld) return hold.during(free);
     const [member] = this.members.values();
-    const { local } = member as LocalMember;
-    return this.progress.hold.whileIdle(local.deferredFree, () => this.#abortHandles());
-  }
-
-  #abortNow(): Promise<boolean> {
-    const free = () => this.#abortHandles();
-    return this.#isInJob ? this.progress.hold.during(free) : free();
+    const idle = hold.whileIdle((member as LocalMember).local, free, breaking);
+    if (breaking === undefined) return idle;
+    // The work of other streams may wait for that of this one.
+    return settlesWithin(otherStreamsMs, idle).then(() => freeing ?? hold.during(free));
   }
 
   /** Aborts the handles with their running calls, on other threads, within a bound. */
   abort(): Promise<void> {
-    return this.#abort(() => this.#abortNow());
+    return this.#abort(() => this.#abortWhileIdle(this.devices[0]));
   }
 
   /** Aborts the handles of a communicator without work. */

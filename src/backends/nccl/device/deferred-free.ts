@@ -36,9 +36,9 @@ export class DeferredFree {
     return this.#bytes;
   }
 
-  /** True if no work runs on the streams. */
-  get isIdle(): boolean {
-    return this.#busyAmong(this.#streams()) === undefined;
+  /** A stream on which work runs, apart from those of some devices. */
+  busyStream(apart: readonly object[] = []): StreamWork | undefined {
+    return this.#busyAmong(this.#streams().filter(({ device }) => !apart.includes(device)));
   }
 
   /**
@@ -126,7 +126,7 @@ export class DeferredFree {
 
   #isDue(): boolean {
     try {
-      if (this.isIdle) return true;
+      if (this.busyStream() === undefined) return true;
       if (!this.#hasGrown) return false;
       this.#hasGrown = false;
       // NCCL and other programs allocate device memory too.

@@ -74,6 +74,27 @@ export class LocalRank {
     return this.#open;
   }
 
+  /** True while work runs on a stream, apart from those of some devices. */
+  isBusy(apart: readonly object[]): boolean {
+    return this.deferredFree.busyStream(apart) !== undefined;
+  }
+
+  /** Calls `step` once no stream is busy, apart from those of some devices, before programs submit more. */
+  whenIdle(apart: readonly object[], step: () => void): void {
+    const stream = this.deferredFree.busyStream(apart);
+    if (stream === undefined) {
+      step();
+      return;
+    }
+    const again = (): void => this.whenIdle(apart, step);
+    const settled = (error: unknown): void => {
+      if (error === undefined) again();
+      // CUDA does not report the end: the stream is queried once more.
+      else if (this.#open) setTimeout(again, 1);
+    };
+    stream.progress.whenDone([stream.device], undefined, { acceptsMore: false, settled });
+  }
+
   /** Opens a communicator's own stream, for calls that are independent of the main stream's. */
   openStream(progress: Progress): LocalStream {
     const { cuda, index, name } = this.device;

@@ -9,12 +9,12 @@ import { keepAlive, settlesWithin } from "../../../job/async.ts";
 /** Longest time for a connection to end behind its communicator. NCCL may keep its thread for ever. */
 const lastConnectionMs = 15_000;
 
-/** The streams of a rank. */
+/** The streams of a rank, each named by its device. */
 interface Streams {
-  /** True if no work runs on them. */
-  readonly isIdle: boolean;
-  /** Calls `step` once they are idle, before programs submit more; it gives back so many bytes. */
-  add(bytes: number, step: () => void): void;
+  /** True while work runs on one, apart from some. */
+  isBusy(apart: readonly object[]): boolean;
+  /** Calls `step` once none is busy, before programs submit more. */
+  whenIdle(apart: readonly object[], step: () => void): void;
 }
 
 /** The hold of one session. */
@@ -27,6 +27,8 @@ export class SubmissionHold {
   #end = (): void => undefined;
   /** First connections under way, whose kernels wait for other ranks. */
   readonly #connections = new Set<Promise<unknown>>();
+  /** The streams of communicators that are about to be freed with work under way. */
+  readonly #breaking: object[] = [];
 
   /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
@@ -60,20 +62,23 @@ export class SubmissionHold {
     }
   }
 
-  /** Like `during`, at a moment in which the streams of the rank are idle: then `free` waits for no kernel, and so for no other rank. */
-  async whileIdle<T>(streams: Streams, free: () => Promise<T>): Promise<T> {
-    const isDue = (): boolean => streams.isIdle && this.#connections.size === 0;
+  /**
+   * Like `during`, at a moment in which the streams of the rank are idle: then `free` waits for no kernel, and so for no other rank.
+   * Work on the stream of `breaking` ends with its free.
+   */
+  async whileIdle<T>(streams: Streams, free: () => Promise<T>, breaking?: object): Promise<T> {
+    if (breaking !== undefined) this.#breaking.push(breaking);
+    const apart = breaking === undefined ? [] : this.#breaking;
     const attempt = async (): Promise<{ readonly value: T } | undefined> =>
-      isDue() ? { value: await free() } : undefined;
+      streams.isBusy(apart) || this.#connections.size > 0 ? undefined : { value: await free() };
     let freed: { readonly value: T } | undefined;
     while (freed === undefined) {
       await Promise.allSettled(this.#connections);
       freed = await new Promise((resolve) => {
-        const begin = (): void => resolve(this.during(attempt));
-        if (isDue()) begin();
-        else streams.add(0, begin);
+        streams.whenIdle(apart, () => resolve(this.during(attempt)));
       });
     }
+    if (breaking !== undefined) this.#breaking.splice(this.#breaking.indexOf(breaking), 1);
     return freed.value;
   }
 

@@ -1,5 +1,5 @@
 /** When the communicators of a job are freed: while no kernel of the rank runs, and at once where their own may run for ever. */
-import type { Communicator } from "twinccl";
+import type { Communicator, DeviceBuffer } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { SubmissionHold } from "../../../../../src/backends/nccl/device/submission-hold.ts";
 import {
@@ -49,15 +49,15 @@ test.each([
   },
 );
 
-/** The ends of communicators that NCCL frees from now on, each with whether a kernel of its rank runs. */
-function watchFrees({ machine, nccl }: FakeGpus): (readonly [number, boolean])[] {
-  const frees: (readonly [number, boolean])[] = [];
+/** The ends of communicators that NCCL frees from now on, each with the number of streams of its rank on which kernels run. */
+function watchFrees({ machine, nccl }: FakeGpus): (readonly [number, number])[] {
+  const frees: (readonly [number, number])[] = [];
   const { abortInBackground } = nccl.calls;
   nccl.calls.abortInBackground = (handle) => {
     const device = nccl.ends.get(handle)?.device ?? -1;
     machine.pump();
     const streams = [...machine.streams.values()].filter((each) => each.device === device);
-    frees.push([device, streams.some(({ idle }) => !idle)]);
+    frees.push([device, streams.filter(({ idle }) => !idle).length]);
     return abortInBackground(handle);
   };
   return frees;
@@ -68,9 +68,10 @@ async function sums(ranks: readonly Joined[]): Promise<(rank: number) => Promise
   const apart = await onAll(ranks, ({ comm }) =>
     comm.split({ color: comm.rank < 2 ? 0 : 1, stream: "own" }),
   );
+  const buffers = apart.map((comm) => comm.alloc("int32", 1));
   return (rank) => {
-    const comm = apart[rank] as Communicator;
-    return comm.allReduce({ send: comm.alloc("int32", 1), op: "sum", timeoutMs: 60_000 });
+    const send = buffers[rank] as DeviceBuffer;
+    return (apart[rank] as Communicator).allReduce({ send, op: "sum", timeoutMs: 60_000 });
   };
 }
 
@@ -91,7 +92,7 @@ test("a communicator that one rank alone has closed is freed while no kernel of 
   expect(frees).toEqual([]);
   await Promise.all([early, sum(1)]);
   await turns(20);
-  expect(frees).toEqual([[0, false]]);
+  expect(frees).toEqual([[0, 0]]);
   await closeAll(ranks);
 });
 
@@ -120,10 +121,98 @@ test.each([
     expect(frees.filter(([device]) => device === 0)).toEqual([]);
     await Promise.all([early, sum(1)]);
     await turns(20);
-    expect(frees).toContainEqual([0, false]);
+    expect(frees).toContainEqual([0, 0]);
     await Promise.allSettled(ranks.map(({ comm }) => comm.close()));
   },
 );
+
+/** Two of three ranks call on each of some communicators, with own streams or without, which no other rank does. */
+async function stuckCalls(ranks: readonly Joined[], streams: readonly (object | undefined)[]) {
+  const stuck: Communicator[][] = [];
+  for (const stream of streams) {
+    stuck.push(await onAll(ranks, ({ comm }) => comm.split({ color: 0, ...stream })));
+  }
+  const errors = stuck.flatMap((children) =>
+    children
+      .slice(0, 2)
+      .map((child) => errorOf(child.allReduce({ send: child.alloc("int32", 1), op: "sum" }))),
+  );
+  await turns();
+  return { children: stuck.flat(), errors };
+}
+
+const own = { stream: "own" } as const;
+
+test.each([
+  ["a communicator", [undefined]],
+  ["a communicator with a stream of its own", [own]],
+  ["communicators on one stream and on others", [undefined, own, undefined, own]],
+])(
+  "%s, aborted with a call under way, is freed once no kernel runs on another stream",
+  async (_, streams) => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(3, undefined, gpus);
+    const sum = await sums(ranks);
+    const { children, errors } = await stuckCalls(ranks, streams);
+    const frees = watchFrees(gpus);
+    const early = sum(0);
+    await turns();
+    for (const child of children) child.abort(new Error("enough of this"));
+    for (const error of errors) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await turns(50);
+    expect(frees.filter(([device]) => device === 0)).toEqual([]);
+    await Promise.all([early, sum(1)]);
+    await turns(50);
+    // Only their own streams are busy; the first of them that is freed ends kernels of the others.
+    const most = Math.max(...frees.filter(([device]) => device === 0).map(([, busy]) => busy));
+    expect(most).toBeLessThanOrEqual(
+      streams.filter((each, at) => each === own || streams.indexOf(each) === at).length,
+    );
+    expect(frees).toHaveLength(3 * streams.length);
+    await closeAll(ranks);
+  },
+);
+
+test("a communicator aborted with a call under way is freed though work of another stream waits for that call", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(3, undefined, gpus);
+  const [first] = await onAll(ranks, ({ comm }) => comm.split({ color: 0, stream: "own" }));
+  const apart = first as Communicator;
+  const buffer = ranks[0]?.comm.alloc("int32", 1).fill(1);
+  const { children, errors } = await stuckCalls(ranks, [undefined]);
+  // The fill waits in the main stream for the stuck call, and the sum for the fill.
+  buffer?.fill(2);
+  const sum = errorOf(apart.allReduce({ send: buffer as DeviceBuffer, op: "sum" }));
+  await turns();
+  const frees = watchFrees(gpus);
+  for (const child of children) child.abort(new Error("enough of this"));
+  await Promise.all(errors);
+  await turns(10_000);
+  expect(frees).toContainEqual([0, 1]);
+  apart.abort(new Error("enough of this"));
+  await sum;
+  await closeAll(ranks);
+});
+
+test("the communicators of a world that closes are freed side by side", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, undefined, gpus);
+  for (let count = 0; count < 3; count += 1) {
+    await onAll(ranks, ({ comm }) => comm.split({ color: 0, ...(count > 0 && { stream: "own" }) }));
+  }
+  const { calls } = gpus.nccl;
+  const { abortInBackground } = calls;
+  const waiting: (() => void)[] = [];
+  calls.abortInBackground = async (handle) => {
+    await new Promise<void>((resolve) => waiting.push(resolve));
+    return abortInBackground(handle);
+  };
+  const closing = Promise.all(ranks.map(({ comm }) => comm.close()));
+  await turns(50);
+  expect(waiting).toHaveLength(8);
+  for (const proceed of waiting) proceed();
+  await closing;
+});
 
 test("close resolves where NCCL ends no first connection, and does not abort its communicator", async () => {
   const timers = new LivingTimers();
