@@ -5,16 +5,16 @@ import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
 import { expectHealthy } from "../support/planted.ts";
 import { cleanGpus, inWorld, seen } from "../unit/backends/nccl/gpus.ts";
 
-test("a failed destroy of one rank kept later communicators open, and the error named none", async () => {
+test("a failed end of one rank kept later communicators open, and the error named none", async () => {
   const gpus = cleanGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 3 });
   const [, second] = gpus.nccl.ends.keys();
-  const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");
-  gpus.machine.failNext("destroy", planned, 1);
+  const planned = ncclError("ncclCommAbort", 3, "ncclInternalError");
+  gpus.machine.failNext("abortInBackground", planned, 1);
   const facts = { rank: 1, size: 3, comm: "world", device: "cuda:1" };
   await expect(world.close()).rejects.toEqual(seen(planned, facts));
   expect([...gpus.nccl.ends.keys()]).toEqual([second]);
-  gpus.nccl.calls.destroy(second as bigint);
+  await gpus.nccl.calls.abortInBackground(second as bigint);
   await inWorld(gpus, 3, expectHealthy);
 });
 

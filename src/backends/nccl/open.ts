@@ -47,11 +47,11 @@ export interface Setup {
 }
 
 /** Opens all ranks of a world, one per device. */
-export function openLocal(
+export async function openLocal(
   setup: Setup,
   found: readonly RankPlacement[],
   name: string,
-): NcclSession {
+): Promise<NcclSession> {
   const { pin = {} } = setup;
   const ranks = found.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
@@ -63,11 +63,13 @@ export function openLocal(
     const capabilities = found.map((place, rank) =>
       capabilityOf(cuda, place, { rank, size: found.length, comm: name }),
     );
-    world = startPinned(pin, places ?? [], () => initAll(nccl, info, here.locals, setup.config));
+    const start = () => initAll(nccl, info, here.locals, setup.config);
+    world = await startPinned(pin, places ?? [], start);
     setup.readPlans?.(name);
     return here.watch(new NcclSession({ ...setup, ...here, world, places, capabilities }));
   } catch (error) {
-    here.release(world);
+    await world?.abort();
+    here.release();
     throw located(error, { size: found.length, comm: name });
   }
 }
@@ -157,7 +159,7 @@ function abortIfLate(
 
 /**
  * Creates streams and memory of this process's ranks. `watch` lets their session check for asynchronous errors; `release`
- * releases everything after a failed opening, with the communicator if it was made.
+ * releases everything after a failed opening, once the communicator is aborted.
  */
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
@@ -166,10 +168,9 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   const locals: LocalRank[] = [];
   const devices: Device[] = [];
   /** Errors of the release are ignored in favour of the failure. */
-  const release = (world?: NcclCommunicator): void => {
-    const steps = [...locals, ...devices].map((each) => () => each.release());
+  const release = (): void => {
     try {
-      runAll([() => world?.destroy(), ...steps]);
+      runAll([...locals, ...devices].map((each) => () => each.release()));
     } catch {}
   };
   for (const [at, place] of places.entries()) {

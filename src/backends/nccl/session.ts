@@ -185,7 +185,10 @@ export class NcclSession implements QueueingSession {
       for (const comm of comms) this.#add(comm);
       this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));
     };
-    const created = createChildren(this.#parts, parent, set, children, discard);
+    const create = () => createChildren(this.#parts, parent, set, children, discard);
+    // In a job the hold has the split wait for communicators that are being freed: their memory is needed.
+    const isFreeing = this.#parts.job === undefined && this.#ending.comms.length > 0;
+    const created = isFreeing ? this.#ending.allEnded().then(create) : create();
     return created instanceof Promise ? created.then(open) : open(created);
   }
 

@@ -48,7 +48,7 @@ export function fakeGpus(
       probe: () => ({ ok: true, reason: "fake GPUs" }),
       async open(request) {
         const options = { ...(devices && { devices }), ...(streams && { streams }) };
-        const session = openLocal(setup, placesFor(options, request), request.name);
+        const session = await openLocal(setup, placesFor(options, request), request.name);
         sessions.push(session);
         return session;
       },

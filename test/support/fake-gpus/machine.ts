@@ -151,11 +151,13 @@ export function ncclError(cCall: string, status: number, statusName: string): Nc
 export function watched<T extends object>(machine: Machine, calls: T): T {
   const entries = Object.entries(calls).map(([name, call]) => {
     if (typeof call !== "function") return [name, call];
-    const wrapped = (...args: unknown[]): unknown => {
+    const make = (args: unknown[]): unknown => {
       machine.enter(name);
       return (call as (...args: unknown[]) => unknown)(...args);
     };
-    return [name, wrapped];
+    // Calls on other threads reject.
+    if (name.endsWith("InBackground")) return [name, async (...args: unknown[]) => make(args)];
+    return [name, (...args: unknown[]) => make(args)];
   });
   return Object.fromEntries(entries) as T;
 }

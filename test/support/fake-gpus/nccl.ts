@@ -81,7 +81,6 @@ function communicatorCalls(
   | "initRankInBackground"
   | "split"
   | "splitInBackground"
-  | "destroy"
   | "abortInBackground"
   | "checkAsync"
 > {
@@ -106,14 +105,6 @@ function communicatorCalls(
     clique.ends[rank] = end;
     state.ends.set(end.handle, end);
     return end;
-  };
-  const destroy = (handle: bigint): void => {
-    const end = state.end(handle);
-    machine.pump();
-    if (end.running > 0) machine.complain("a communicator is destroyed under its kernels");
-    if (end.windows.size > 0) machine.complain("a communicator is destroyed with its windows");
-    if (end.operators.size > 0) machine.complain("a communicator is destroyed with its operators");
-    state.ends.delete(handle);
   };
   return {
     version: () => machine.ncclVersion,
@@ -189,17 +180,9 @@ function communicatorCalls(
       }
       return child[0] as bigint;
     },
-    destroy(handle) {
-      if (state.depth > 0) machine.complain("a communicator is destroyed in a group");
-      const { failure } = state.end(handle);
-      if (failure !== undefined) {
-        machine.complain("a communicator that has failed is destroyed, which leaves a group open");
-        throw failure;
-      }
-      destroy(handle);
-    },
     async abortInBackground(handle) {
       const end = state.anyEnd(handle);
+      if (end.operators.size > 0) machine.complain("a communicator is freed with its operators");
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
       end.clique.breakOff(end);

@@ -218,12 +218,12 @@ export class NcclCommunicator {
   }
 
   /**
-   * Ends it: releases graphs, windows and handles, with no work in flight. In a job the handles follow `othersEnd`: until then other
-   * ranks may use memory of this one.
+   * Ends it: releases graphs, windows and handles, with no work in flight. The handles follow `othersEnd`: until then other ranks may
+   * use memory of this one. Where all ranks are here, it throws a background error.
    */
   async end(othersEnd: Promise<void>): Promise<void> {
-    if (!this.#isInJob) return this.#endHere();
-    // Destroying the handles, NCCL would wait for the other ranks.
+    if (!this.#isInJob) await this.#abortIfFailed();
+    // NCCL would wait for the other ranks if it destroyed the handles.
     const ending = othersEnd.then(() => this.#abortWhileIdle());
     // They are freed even where a graph or window was not released.
     try {
@@ -233,23 +233,13 @@ export class NcclCommunicator {
     }
   }
 
-  /** Destroys the handles, or aborts them after a background error: NCCL does not destroy such a communicator. */
-  async #endHere(): Promise<void> {
+  async #abortIfFailed(): Promise<void> {
     try {
       this.check();
     } catch (error) {
       await this.abort();
       throw error;
     }
-    this.destroy();
-  }
-
-  /** Destroys the handles of a communicator with all ranks here; without a group, in which one failure would keep all of them. */
-  destroy(): void {
-    const ends = Array.from(this.members.values(), (member) => (): void => {
-      this.#locate(member, () => this.#nccl.destroy(member.handle));
-    });
-    runAll([...this.#releases(), ...ends]);
   }
 
   #releases(): (() => void)[] {
@@ -272,8 +262,9 @@ export class NcclCommunicator {
         throw this.#located(member, error);
       }),
     );
-    const ended = Promise.all(ends);
-    return (await settlesWithin(abortMs, ended)) && ended.then(() => true);
+    if (!(await settlesWithin(abortMs, Promise.allSettled(ends)))) return false;
+    await Promise.all(ends);
+    return true;
   }
 
   /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs; see `SubmissionHold.whileIdle`. */

@@ -75,29 +75,32 @@ class GraphFolder extends PrivateFolder {
  * Starts a communicator of local ranks with the pinned plan. A pinned ring takes two starts: NCCL writes its graphs at the
  * first, and reads them with the pinned ring at the second.
  */
-export function startPinned<C extends { destroy(): void }>(
+export async function startPinned<C extends StartedCommunicator>(
   pin: ResolvedPin,
   places: readonly string[],
   start: () => C,
-): C {
+): Promise<C> {
   const { rings, variables = {} } = pin;
   if (rings === undefined || places.length === 1) return withVariables(variables, start);
   const folder = new GraphFolder();
+  let first: C | undefined;
   try {
     let xml: string;
     if ("xml" in rings) xml = rings.xml;
     else {
-      withVariables(folder.dumpVariables, start).destroy();
+      // No other start may come between the two.
+      first = withVariables(folder.dumpVariables, start);
       xml = graphsWithRing(folder.found(), rings, places);
     }
     return withVariables({ ...variables, ...folder.takeVariables(xml) }, start);
   } finally {
+    await first?.abort();
     folder.remove();
   }
 }
 
-/** The started communicator of a rank of a job. */
-interface JobCommunicator {
+/** A communicator that NCCL has started. */
+interface StartedCommunicator {
   abort(): Promise<void>;
 }
 
@@ -114,7 +117,7 @@ export interface JobStart<C> {
 }
 
 /** Like `startPinned`, for a job with one rank per process. Variables are set only after all ranks share an id. */
-export async function startPinnedJob<C extends JobCommunicator>(
+export async function startPinnedJob<C extends StartedCommunicator>(
   pin: ResolvedPin,
   places: readonly string[],
   { agreeOnId, begin, share, cancelled }: JobStart<C>,

@@ -173,8 +173,6 @@ interface NcclCommunicatorCalls {
     child: BigUint64Array,
     config: ConfigFields,
   ): void;
-  /** Ends one rank's handle, outside of groups. NCCL frees those of one process with the last of them. */
-  destroy(comm: bigint): void;
   /** Throws what went wrong on a communicator since it was made. */
   checkAsync(comm: bigint): void;
 }
@@ -220,15 +218,6 @@ export function communicatorCalls({ get, check, call, int }: NcclLibrary): NcclC
       call("commInitRankConfig", [comm, size, { internal: id }, rank, ncclConfig(config)]),
     split: (comm, color, key, child, config) =>
       call("commSplit", [comm, color ?? noColor, key, child, ncclConfig(config)], comm),
-    destroy(comm) {
-      try {
-        call("commDestroy", [comm]);
-      } catch (error) {
-        // NCCL 2.23 to 2.30 leaves a group open where it refuses: without its end nothing is launched from this thread any more.
-        groupEnd();
-        throw error;
-      }
-    },
     checkAsync(comm) {
       call("commGetAsyncError", [comm, asyncStatus], comm);
       const status = asyncStatus[0] as number;
@@ -280,6 +269,7 @@ interface NcclBackgroundCalls {
     ptr: bigint,
     bytes: number,
   ): Promise<bigint>;
+  /** Ends one rank's handle. NCCL frees those of one process with the last of them. */
   abortInBackground(comm: bigint): Promise<void>;
 }
 

@@ -83,10 +83,6 @@ export const ncclTable = {
     "ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config)",
     "2.18",
   ),
-  commDestroy: prototype<(comm: Ptr) => Status>(
-    "ncclResult_t ncclCommDestroy(ncclComm_t comm)",
-    "2.0",
-  ),
   commAbort: prototype<(comm: Ptr) => Status>("ncclResult_t ncclCommAbort(ncclComm_t comm)", "2.4"),
   commGetAsyncError: prototype<(comm: Ptr, status: Int32Array) => Status>(
     "ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError)",

@@ -67,7 +67,7 @@ test("a GPU without a known place is named with its rank, in a job and with pinn
   machine.failNext("pciBusId", fault, 1);
   const pinned = () =>
     openLocal({ ...setup, pin: { rings: [0, 1] } }, [{ device: 0 }, { device: 1 }], "world");
-  expect(pinned).toThrow(seen(fault, facts) as Error);
+  await expect(pinned()).rejects.toEqual(seen(fault, facts));
 });
 
 test("a failed estimate destroys the operators of earlier ranks", async () => {

@@ -29,7 +29,7 @@ test("both close() calls of a world resolve after its release; the first reports
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 2 });
   await world.run((comm) => void comm.alloc("float32", 8));
-  gpus.machine.failNext("destroy", ncclError("ncclCommDestroy", 3, "ncclInternalError"), 1);
+  gpus.machine.failNext("abortInBackground", ncclError("ncclCommAbort", 3, "ncclInternalError"), 1);
   const first = world.close().then(null, (error) => error);
   await world.close();
   expect(gpus.machine.leaks().filter((what) => !what.includes("communicator"))).toEqual([]);

@@ -123,10 +123,10 @@ test.each([0, 2])(
 test("the newest communicators end first", async () => {
   const gpus = cleanGpus();
   const ended: bigint[] = [];
-  const { destroy } = gpus.nccl.calls;
-  gpus.nccl.calls.destroy = (handle) => {
+  const { abortInBackground } = gpus.nccl.calls;
+  gpus.nccl.calls.abortInBackground = (handle) => {
     ended.push(handle);
-    destroy(handle);
+    return abortInBackground(handle);
   };
   let made: bigint[] = [];
   await inWorld(gpus, 1, async (world) => {

@@ -33,7 +33,7 @@ describe("a world", () => {
     await Promise.all([world.close(), world.close(), gpus.sessions[0]?.close()]);
     await world.close();
     expect(gpus.machine.count("streamDestroy")).toBe(2);
-    expect(gpus.machine.count("destroy")).toBe(2);
+    expect(gpus.machine.count("abortInBackground")).toBe(2);
   });
 
   test.each([
@@ -55,18 +55,20 @@ describe("a world", () => {
       );
       const leaks = gpus.machine.leaks().filter((leak) => !/communicator/.test(leak));
       expect(leaks).toEqual([]);
-      for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
+      for (const handle of [...gpus.nccl.ends.keys()])
+        await gpus.nccl.calls.abortInBackground(handle);
     },
   );
 
   test("releases the rest when a part cannot be released, and reports the error", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
-    const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");
-    gpus.machine.failNext("destroy", planned);
+    const planned = ncclError("ncclCommAbort", 3, "ncclInternalError");
+    gpus.machine.failNext("abortInBackground", planned);
     await expect(world.close()).rejects.toEqual(seen(planned, { comm: "world", rank: 0 }));
     expect(gpus.machine.leaks()).toEqual(["rank 0 of a communicator of 2"]);
-    for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
+    for (const handle of [...gpus.nccl.ends.keys()])
+      await gpus.nccl.calls.abortInBackground(handle);
   });
 
   test("works beside another one in the same process", async () => {
@@ -95,6 +97,36 @@ describe("a world", () => {
       },
       [5, 1, 6],
     );
+  });
+
+  test("a call does not wait for a closed communicator to be freed, and a split does", async () => {
+    const gpus = cleanGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    const { calls } = gpus.nccl;
+    const { abortInBackground } = calls;
+    const freeing: (() => void)[] = [];
+    calls.abortInBackground = async (handle) => {
+      await new Promise<void>((resolve) => freeing.push(resolve));
+      return abortInBackground(handle);
+    };
+    await world.run(async (comm) => {
+      const child = await comm.split({ color: 0 });
+      const send = comm.alloc("int32", 1).fill(1);
+      await comm.barrier();
+      await child.close();
+      await comm.allReduce({ send, op: "sum" });
+      expect(await send.toHost()).toEqual(Int32Array.of(2));
+      let isSplit = false;
+      const split = comm.split({ color: 0 }).then(() => {
+        isSplit = true;
+      });
+      await turns();
+      expect([isSplit, freeing.length]).toEqual([false, 2]);
+      if (comm.rank === 0) for (const end of freeing) end();
+      await split;
+    });
+    calls.abortInBackground = abortInBackground;
+    await world.close();
   });
 });
 

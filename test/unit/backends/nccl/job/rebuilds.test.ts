@@ -241,10 +241,11 @@ describe("a world with a next generation that does not open", () => {
   test("may be rebuilt where the previous one could not be released", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
-    const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");
-    gpus.machine.failNext("destroy", planned);
+    const planned = ncclError("ncclCommAbort", 3, "ncclInternalError");
+    gpus.machine.failNext("abortInBackground", planned);
     await expect(world.rebuild()).rejects.toEqual(seen(planned, { comm: "world" }));
-    for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
+    for (const handle of [...gpus.nccl.ends.keys()])
+      await gpus.nccl.calls.abortInBackground(handle);
     const next = await world.rebuild();
     await expectHealthy(next);
     await next.close();

@@ -31,20 +31,19 @@ test("for the log", () => {
   expect(env).toEqual({ NCCL_BUFFSIZE: "8192" });
 });
 
-test("for the graphs of a pinned ring", () => {
+const started = () => ({ abort: async () => undefined });
+
+test("for the graphs of a pinned ring", async () => {
   vi.stubEnv("TMPDIR", missing);
-  const start = () => ({ destroy: () => undefined });
-  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(unusableFolder);
+  const starting = startPinned({ rings: [1, 0] }, ["a", "b"], started);
+  await expect(starting).rejects.toThrow(unusableFolder);
 });
 
-test("and graphs that NCCL did not write are reported", () => {
-  const start = () => ({ destroy: () => undefined });
-  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(
-    expect.objectContaining({
-      code: "ERR_COMM_BACKEND",
-      message: expect.stringMatching(/^nccl: NCCL wrote no graphs: ENOENT/),
-    }),
-  );
+test("and graphs that NCCL did not write are reported", async () => {
+  await expect(startPinned({ rings: [1, 0] }, ["a", "b"], started)).rejects.toMatchObject({
+    code: "ERR_COMM_BACKEND",
+    message: expect.stringMatching(/^nccl: NCCL wrote no graphs: ENOENT/),
+  });
 });
 
 test("files are removed at the end of a process that does not come to the end of a start", async () => {

@@ -62,7 +62,6 @@ const ncclTrials: { readonly [K in keyof typeof ncclTable]: Trial } = {
     arrives: `comm ${a} color -1 key -77 config ${configText(undef, 9)}`,
     back: [[3, b]],
   },
-  commDestroy: { args: () => [b], arrives: `comm ${b}` },
   commAbort: { args: () => [c], arrives: `comm ${c}` },
   commGetAsyncError: { args: () => [d, ints()], out: [6n], arrives: `comm ${d}`, back: [[1, 6]] },
   getErrorString: { args: () => [5], returns: "the text of 5" },

@@ -174,7 +174,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
   return SAY("ncclCommInitRankConfig nranks %d id %s rank %d config %s", nranks, hex, rank, configText(config));
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return SAY("ncclCommFinalize comm %llu", P(comm)); }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return SAY("ncclCommDestroy comm %llu", P(comm)); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return SAY("ncclCommAbort comm %llu", P(comm)); }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
   *asyncError = (int)echo.out[0];
