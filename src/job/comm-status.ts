@@ -248,9 +248,8 @@ export class CommStatus {
   reportOrders: (isEcho: boolean) => string = () => "{}";
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
-  /** Counters of this process: by communicator, and by its key. */
-  readonly #counters = new WeakMap<CommInfo, CallCounters>();
-  readonly #countersByKey = new Map<string, CallCounters>();
+  /** Counters of this process, by the key of the communicator: the world has several `CommInfo` objects. */
+  readonly #counters = new Map<string, CallCounters>();
   readonly #retired: string[] = [];
   readonly #remoteEnds = new Map<string, RemoteEnds>();
   /** Ranks of the next generation, which began without this process. */
@@ -273,33 +272,32 @@ export class CommStatus {
     });
   }
 
-  /** The counters of a communicator, the same object every time. */
+  /** The counters of a communicator, the same object until long after it is over. */
   countersOf(comm: CommInfo): CallCounters {
-    let counters = this.#counters.get(comm);
+    const key = this.#keyOf(comm);
+    let counters = this.#counters.get(key);
     if (counters === undefined) {
       counters = new CallCounters(comm.ranks.length);
-      this.#counters.set(comm, counters);
-      const key = this.#keyOf(comm);
-      this.#countersByKey.set(key, counters);
+      this.#counters.set(key, counters);
       for (const resolve of this.#awaited.get(key) ?? []) resolve(counters);
       this.#awaited.delete(key);
     }
     return counters;
   }
 
-  /** The counters of a communicator by its key, which other objects of the same communicator have too. */
+  /** The counters of a communicator that has some. */
   ownCounters(comm: CommInfo): CallCounters | undefined {
-    return this.#countersByKey.get(this.#keyOf(comm));
+    return this.#counters.get(this.#keyOf(comm));
   }
 
   /** The communicator takes no more calls. Its counters still answer questions, for a while. */
   retire(comm: CommInfo): void {
-    const counters = this.#counters.get(comm);
+    const counters = this.ownCounters(comm);
     if (counters !== undefined) counters.isOver = true;
     this.#retired.push(this.#keyOf(comm));
     if (this.#retired.length <= maxRetired) return;
     const oldest = this.#retired.shift() as string;
-    this.#countersByKey.delete(oldest);
+    this.#counters.delete(oldest);
     this.#remoteEnds.delete(oldest);
   }
 
@@ -386,7 +384,7 @@ export class CommStatus {
 
   /** The last status of this process: all its counters, as of communicators that are over. */
   lastStatus(): string {
-    const lines = Array.from(this.#countersByKey, ([key, counters]) =>
+    const lines = Array.from(this.#counters, ([key, counters]) =>
       reportText(key, { ...countsOf(counters), ...counters.messageCounts(), isOver: true }),
     );
     return lines.join("\n");
@@ -409,7 +407,7 @@ export class CommStatus {
   }
 
   #report(subject: string | undefined, key: string): CommReport {
-    const counters = this.#countersByKey.get(key);
+    const counters = this.#counters.get(key);
     if (counters === undefined) return {};
     return {
       ...(subject !== "messages" && countsOf(counters)),
@@ -418,7 +416,7 @@ export class CommStatus {
   }
 
   #madeCounters(key: string): Promise<CallCounters> {
-    const counters = this.#countersByKey.get(key);
+    const counters = this.#counters.get(key);
     if (counters !== undefined) return Promise.resolve(counters);
     return new Promise((resolve) => {
       const awaited = this.#awaited.get(key) ?? new Set();

@@ -1,6 +1,7 @@
 /** Ranks of a job in this process: ends of other ranks, senders that are far ahead, calls that fail. */
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { Plan } from "../../../../src/algorithms/index.ts";
+import type { CommError } from "../../../../src/api/index.ts";
 import { Peers } from "../../../../src/backends/tcp/peers.ts";
 import { Job } from "../../../../src/job/job.ts";
 import { failConnections, failListeners } from "../../../support/no-files.ts";
@@ -298,6 +299,45 @@ describe("a call that fails", () => {
     });
     const error = { code: "ERR_COMM_TIMEOUT", ranks: [1] };
     expect(outcomes).toMatchObject([error, "absent", error]);
+  });
+});
+
+describe("calls behind a split count as made", () => {
+  test("at a deadline, where only the last one is missing", async () => {
+    const job = await open(3);
+    await job.each((comm) => comm.split({ color: 0 }));
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      await comm.barrier();
+      await comm.barrier();
+      if (rank === 2) return "late";
+      await comm.barrier({ timeoutMs: 500 });
+    });
+    const codes = ["ERR_COMM_TIMEOUT", "ERR_COMM_ABORTED"];
+    for (const error of outcomes.slice(0, 2) as CommError[]) expect(codes).toContain(error.code);
+    const timedOut = outcomes.find((each) => (each as CommError).code === codes[0]);
+    expect(timedOut).toMatchObject({ ranks: [2] });
+  });
+
+  test("where another rank compares its call", async () => {
+    const job = await open(2, { compareCalls: "once" });
+    await job.each((comm) => comm.split({ color: 0 }));
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      await comm.barrier();
+      const send = comm.alloc("int32", 1);
+      await (rank === 0 ? comm.allReduce({ send, op: "sum" }) : comm.barrier());
+    });
+    expect(outcomes).toMatchObject([{ code: "ERR_COMM_MISMATCH" }, { code: "ERR_COMM_ABORTED" }]);
+  });
+
+  test("where another rank closes", async () => {
+    const job = await open(2);
+    await job.each((comm) => comm.split({ color: 0 }));
+    const [failed] = await job.outcomes(async (comm, rank) => {
+      await comm.barrier();
+      if (rank === 1) await comm.close();
+      else await comm.barrier();
+    });
+    expect(failed).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
   });
 });
 
