@@ -128,15 +128,12 @@ export class CallCounters {
   }
 
   /** True where a message or call of this process needs more of a rank than it had posted when it left. */
-  dependsOn(
-    rank: number,
-    there: { readonly submitted: number; readonly posted: MessageCounts["posted"] },
-  ): boolean {
+  dependsOn(rank: number, there: LastCounts): boolean {
     const posted = new Map(there.posted);
     const isAhead = ([pair, count]: readonly [number, number]): boolean =>
       pairHasRank(this.#size, pair, rank) && count > (posted.get(pair) ?? 0);
-    const calls = Math.max(this.submitted, this.compared, (this.atBarrier ?? -1) + 1);
-    return calls > there.submitted || [...this.#posted].some(isAhead);
+    const calls = Math.max(madeOf(this), (this.atBarrier ?? -1) + 1);
+    return calls > there.made || [...this.#posted].some(isAhead);
   }
 
   /** The message ends. */
@@ -177,6 +174,17 @@ function pairHasRank(size: number, pair: number, rank: number): boolean {
   return Math.floor(pair / size) === rank || pair % size === rank;
 }
 
+/** The last counters of a process on a communicator: collective calls that it made, and its messages. */
+type LastCounts = Pick<EndNews, "made" | "posted">;
+
+/** Collective calls made: a capture, and a call that differs from those of other ranks, is compared and never submitted. */
+function madeOf({
+  submitted = 0,
+  compared = 0,
+}: Pick<CommReport, "submitted" | "compared">): number {
+  return Math.max(submitted, compared);
+}
+
 /** Counters of collective calls: see `CallCounters`. */
 type CallCounts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
 
@@ -198,7 +206,7 @@ const news = {
   /** `aborted` is the reason; left out where it was closed. `hadWork`: calls were under way on the device. */
   ended: {
     ...{ comm, aborted: optional(line(4 * longestReason)), hadWork: optional(flag) },
-    ...{ submitted: count, posted: counts },
+    ...{ made: count, posted: counts },
   },
 };
 
@@ -236,7 +244,7 @@ interface RemoteEnds {
   /** True once a process has aborted it with work under way. */
   hadWork: boolean;
   /** Counters of processes that closed it. */
-  readonly closed: Map<number, Pick<EndNews, "submitted" | "posted">>;
+  readonly closed: Map<number, LastCounts>;
 }
 
 /** Counters are kept of this many communicators that are over. */
@@ -318,32 +326,29 @@ export class CommStatus {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const counters = this.ownCounters(comm);
-    const { submitted = 0 } = counters ?? {};
+    const made = madeOf(counters ?? {});
     const posted = aborted === undefined ? (counters?.messageCounts().posted ?? []) : [];
     const key = this.#keyOf(comm);
-    const end = { kind: "ended", comm: key, aborted, hadWork, submitted, posted } as const;
+    const end = { kind: "ended", comm: key, aborted, hadWork, made, posted } as const;
     const bytes = encode(news, end);
     // Counters of too many messages are not announced: questions of the others get what they need.
     if (bytes.length <= limits.valueBytes) this.#membership.announce(others, String(bytes));
   }
 
   /** Notes the end of a communicator in another process. */
-  #noteEnd(
-    rank: number,
-    { comm, aborted, hadWork, submitted, posted }: Omit<EndNews, "kind">,
-  ): void {
+  #noteEnd(rank: number, { comm, aborted, hadWork, made, posted }: Omit<EndNews, "kind">): void {
     const known = this.#remoteEnds.get(comm);
     const ends = known ?? { aborted: undefined, hadWork: false, closed: new Map() };
     this.#remoteEnds.set(comm, ends);
     ends.hadWork ||= hadWork === true;
-    if (aborted === undefined) ends.closed.set(rank, { submitted, posted });
+    if (aborted === undefined) ends.closed.set(rank, { made, posted });
     else ends.aborted ??= { rank, why: aborted };
     this.#notify();
   }
 
   /** Notes a process that has closed a communicator and did not announce it. */
-  noteClosed(comm: CommInfo, rank: number, { submitted = 0, posted = [] }: CommReport): void {
-    const counts = { submitted, posted };
+  noteClosed(comm: CommInfo, rank: number, report: CommReport): void {
+    const counts = { made: madeOf(report), posted: report.posted ?? [] };
     this.#noteEnd(rank, { comm: this.#keyOf(comm), aborted: undefined, hadWork: false, ...counts });
   }
 

@@ -62,6 +62,25 @@ describe("a rank that closes", () => {
     expect(await failed).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
   });
 
+  test.each(["capture", "mismatch"])(
+    "after a %s leaves the others their messages",
+    async (last) => {
+      const job = await open(3, { compareCalls: "once" });
+      const found = await job.each(async (comm, rank) => {
+        const buffer = comm.alloc("int32", 4).fill(rank);
+        if (last === "capture") await comm.capture(() => void comm.barrier());
+        else await comm.broadcast({ recv: buffer, root: rank }).catch(() => undefined);
+        if (rank === 1) return void (await comm.close());
+        // Longer than an end elsewhere leaves an open call.
+        if (rank === 2) await pause(2_500);
+        if (rank === 0) await comm.recv({ recv: buffer, peer: 2 });
+        else await comm.send({ send: buffer, peer: 0 });
+        return [...(await buffer.toHost())];
+      });
+      expect(found).toEqual([[2, 2, 2, 2], undefined, [2, 2, 2, 2]]);
+    },
+  );
+
   test("fails messages to it and from it by name", async () => {
     const job = await open(3);
     await job.each(async (comm) => comm.barrier());
@@ -310,7 +329,7 @@ describe("calls behind a split count as made", () => {
       await comm.barrier();
       await comm.barrier();
       if (rank === 2) return "late";
-      await comm.barrier({ timeoutMs: 500 });
+      return comm.barrier({ timeoutMs: 500 });
     });
     const codes = ["ERR_COMM_TIMEOUT", "ERR_COMM_ABORTED"];
     for (const error of outcomes.slice(0, 2) as CommError[]) expect(codes).toContain(error.code);
