@@ -37,14 +37,14 @@ export class MissingRankFinder {
   }
 
   /**
-   * Ranks that call `number` waits for, or that do not answer. Where this rank compares a call with theirs, only ranks that do
-   * not compare it yet are missing. If no rank is missing and one waits at the call's barrier, the ranks have diverged. One of
-   * them cancelled, or their connections or windows differ.
+   * Ranks that call `number` waits for, or that do not answer. Where this rank compares a call with theirs, or has it behind
+   * another one, ranks that compare it too are not missing. If no rank is missing and one waits at the call's barrier, the ranks
+   * have diverged. One of them cancelled, or their connections or windows differ.
    */
   async forCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#status.ownCounters(comm) ?? new CallCounters(comm.ranks.length);
-    const comparing =
-      own.submitted > number || own.compared <= own.submitted ? Infinity : own.compared - 1;
+    const waiting = own.compared > own.submitted ? own.compared - 1 : number;
+    const comparing = own.submitted > number ? Infinity : waiting;
     let haveDiverged = own.atBarrier === number;
     const answered = new Set<number>();
     const ranks = await this.#ranksFailing(comm, (report, rank) => {

@@ -308,6 +308,24 @@ describe("a call that fails", () => {
     });
   });
 
+  test.each(["off", "once", "always"] as const)(
+    "at its deadline behind another call names no rank that waits for it, calls compared %s",
+    async (compareCalls) => {
+      const job = await open(3, { compareCalls });
+      const splits = await job.each((comm) => comm.split({ color: 0 }));
+      const [, , late] = await job.outcomes(async (comm, rank) => {
+        if (rank < 2) return comm.barrier();
+        const recv = comm.alloc("int32", 1);
+        splits[2]?.recv({ recv, peer: 1, timeoutMs: 1_500 }).catch(() => undefined);
+        return comm.barrier({ timeoutMs: 500 });
+      });
+      expect(late).toMatchObject({
+        ...{ code: "ERR_COMM_TIMEOUT", ranks: [] },
+        message: expect.stringContaining("an earlier call of this rank kept it waiting"),
+      });
+    },
+  );
+
   test("at its deadline names the rank that is missing", async () => {
     const job = await open(3);
     const outcomes = await job.outcomes(async (comm, rank) => {
