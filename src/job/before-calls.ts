@@ -47,7 +47,10 @@ interface CrossCheckHost {
   readonly isAbortedElsewhere: IsAbortedElsewhere;
 }
 
-/** True where another process is known to have aborted a communicator: its open calls end with that reason. */
+/**
+ * True where another process is known to have aborted a communicator, or the job to have gone on without this process: open
+ * calls end with that reason.
+ */
 type IsAbortedElsewhere = (comm: CommInfo) => boolean;
 
 /** The comparisons of one process. */
@@ -118,7 +121,7 @@ export class CrossCheck {
         if (this.#mode === "always") return await exchange;
         return await Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
       } catch (error) {
-        if (isRemote(error) && this.#job.isAbortedElsewhere(comm))
+        if (isWithoutOthers(error) && this.#job.isAbortedElsewhere(comm))
           await pause(longestTimerMs, bounds.signal);
         throw peerGoneError(comm, error, this.#membership.lost);
       }
@@ -200,6 +203,11 @@ export class StoreWaits {
 /** True for the error of a wait for a rank whose process has left the job or is lost. */
 function isRemote(error: unknown): boolean {
   return (error as Partial<CommError>).code === "ERR_COMM_REMOTE";
+}
+
+/** True for the error of a wait for ranks that do not come: they are gone, or their generation is over. */
+function isWithoutOthers(error: unknown): boolean {
+  return isRemote(error) || (error as Partial<CommError>).code === "ERR_COMM_CLOSED";
 }
 
 /** The error of a call that waited for a rank that is gone, with ranks of the communicator; any other error as it is. */
@@ -332,7 +340,7 @@ export class FirstConnections {
       if (signal.aborted) return false;
       // Without the store there is no barrier: the backend gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
-      if (isRemote(error) && this.#isAbortedElsewhere(comm)) {
+      if (isWithoutOthers(error) && this.#isAbortedElsewhere(comm)) {
         await pause(longestTimerMs, signal);
         return false;
       }

@@ -72,7 +72,7 @@ export class Job implements PeerProcesses {
     this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#commStatus);
     const isAbortedElsewhere = (comm: CommInfo): boolean => {
       const ended = this.remoteEnd(comm);
-      return ended !== undefined && "rank" in ended && ended.aborted !== undefined;
+      return ended !== undefined && ("nextGeneration" in ended || ended.aborted !== undefined);
     };
     this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,

@@ -118,6 +118,27 @@ test.each(["off", "once", "always"] as const)(
   },
 );
 
+test.each(["off", "once", "always"] as const)(
+  "a rank that others rebuild without gets their ranks in its calls, calls compared %s",
+  async (compareCalls) => {
+    const job = await open(3, { compareCalls });
+    await job.each((comm) => comm.barrier());
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      if (rank < 2) return (await comm.rebuild({ without: [2] })).close();
+      const send = comm.alloc("int32", 1);
+      const calls = [
+        () => comm.capture(() => void comm.allReduce({ send, op: "sum" })),
+        () => comm.allReduce({ send, op: "sum" }),
+      ];
+      const settled: unknown[] = [];
+      for (const call of calls) settled.push(await call().catch((error: unknown) => error));
+      return settled;
+    });
+    const left = { code: "ERR_COMM_ABORTED", ranks: [0, 1] };
+    expect(outcomes).toMatchObject([undefined, undefined, [left, left]]);
+  },
+);
+
 test("a connection that ends names the rank by its number in the communicator", async () => {
   const opening = vi.spyOn(Peers, "open");
   const job = await open(3);
