@@ -10,11 +10,11 @@ import { hypercubeOf } from "./powers.ts";
 
 /** The verbs, over values of type V. */
 export interface Folds<V> {
-  /** A rank's contribution, as a partial. */
+  /** A rank's contribution as a partial: sent, stored, or the first value of a fold. */
   own(rank: number): V;
-  /** A partial with a rank's contribution folded in. */
+  /** A partial with the input chunk of a rank folded in directly: one rounding in a pre-multiplied sum. */
   into(partial: V, rank: number): V;
-  /** Two partials, folded. */
+  /** Two partials, folded; either may be the left one. */
   join(left: V, right: V): V;
 }
 

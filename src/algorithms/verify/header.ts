@@ -122,10 +122,35 @@ export function associationProblems(
         stated[source] = wanted;
       }
       if (wanted === value) continue;
-      report(`out[${out}] of rank ${rank} was folded in another order than the header states`);
+      const [found, needed] = [value, wanted].map((each) => verbsOf(values, each));
+      const orders = ranks > shownRanks ? "" : `: found ${found}, stated ${needed}`;
+      report(
+        `out[${out}] of rank ${rank} was folded in another order than the header states${orders}`,
+      );
     }
   }
   return problems;
+}
+
+/** Most ranks whose orders a problem shows; an algorithm with a wrong order has it with few ranks too. */
+const shownRanks = 8;
+
+/** A value in the verbs of an order, as a header writes it. Operands of a fold have no order. */
+function verbsOf(values: ValueTable, value: ValueId): string {
+  const each = values.describe(value);
+  switch (each.kind) {
+    case "leaf":
+      return `own(${each.rank})`;
+    case "fold": {
+      const leaf = [each.left, each.right].find((operand) => values.isLeaf(operand));
+      if (leaf === undefined)
+        return `join(${verbsOf(values, each.left)}, ${verbsOf(values, each.right)})`;
+      const partial = leaf === each.left ? each.right : each.left;
+      return `into(${verbsOf(values, partial)}, ${values.leftOf(leaf)})`;
+    }
+    default:
+      return verbsOf(values, each.of);
+  }
 }
 
 /** The verbs of an order, over values of one input chunk. */

@@ -291,7 +291,7 @@ const corpus: readonly Broken[] = [
     write: (program) => ring.write(program),
     header: { order: (folds, { ranks }) => acrossLoop(folds, ranks) },
     pass: "association",
-    says: /out\[0\] of rank 0 was folded in another order than the header states/,
+    says: /out\[0\] of rank 0 was folded in another order than the header states: found into\(into\(into\(own\(1\), 2\), 3\), 0\), stated into\(into\(into\(own\(0\), 1\), 2\), 3\)/,
   },
   {
     ...ringReduce,
