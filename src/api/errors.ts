@@ -212,7 +212,7 @@ export interface RankWait {
   readonly owner?: number | undefined;
   /** The ranks that have not made the matching call, or have made it behind an earlier one. */
   readonly missing: readonly number[];
-  /** The ranks that have made it behind a call of another communicator; left out where there are none. */
+  /** The ranks that have made it behind an earlier call; left out where there are none. */
   readonly behind?: readonly number[] | undefined;
   /** Where the rank's program made the call, as `file:line:column`; with `callSites`. */
   readonly place?: string | undefined;

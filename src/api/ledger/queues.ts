@@ -424,7 +424,7 @@ export interface OpenWait {
   readonly comm: string;
   /** World ranks with missing calls. */
   readonly missing: readonly number[];
-  /** World ranks among them that have made the call, and wait in an earlier one of another communicator. */
+  /** World ranks among them that have made the call, and wait in an earlier one. */
   readonly behind: readonly number[];
   /** Number of calls before it in its rank's stream. */
   readonly position: number;
@@ -478,10 +478,10 @@ export class Waits {
             streams[rank]?.first === head || head.isWithdrawn(rank) ? [] : [rank],
           );
     const isBehind = (rank: number): boolean => {
-      const first = streams[rank]?.first;
-      if (first === undefined || first.comm === head.comm) return false;
       if (!(head instanceof MessageBatch)) return head.postings[rank] !== undefined;
-      return counterparts(head, streams).some((batch) => batch.rank === rank);
+      return counterparts(head, streams).some(
+        (batch) => batch.rank === rank && batch !== streams[rank]?.first,
+      );
     };
     return {
       missing: missing.map((rank) => ranks[rank] as number),

@@ -15,7 +15,55 @@ const ints = (length: number) => new Int32Array(length);
 const root = ({ rank }: Communicator, more: object) => (rank === 0 ? more : {});
 const nothing = "hint: nothing was written; ";
 
+const messages =
+  "hint: every send needs a recv of its peer; a rank's messages are done in the order made, except in one group";
+
 describe("a hint", () => {
+  test("of messages that wait for each other asks for a group, beside what is made but waits", async () => {
+    const text = await failure(2, (comm) =>
+      Promise.all([
+        comm.send({ send: ints(1), peer: 1 - comm.rank }),
+        comm.recv({ recv: ints(1), peer: 1 - comm.rank }),
+      ]),
+    );
+    expect(text).toContain(
+      'rank 0  waits in send  call 0 on "world"  for rank 1, made by rank 1 behind an earlier call',
+    );
+    expect(text).toContain(messages);
+  });
+
+  test("of a receive behind another one, beside a barrier, asks for a group", async () => {
+    const text = await failure(3, async (comm) => {
+      if (comm.rank > 0) {
+        if (comm.rank === 2) await comm.send({ send: ints(1), peer: 0 });
+        return comm.barrier();
+      }
+      await Promise.all([1, 2].map((peer) => comm.recv({ recv: ints(1), peer })));
+    });
+    expect(text).toContain("for rank 0, made by rank 0 behind an earlier call");
+    expect(text).toContain(messages);
+  });
+
+  test("of a group with one end missing says of no other end that it waits", async () => {
+    const text = await failure(3, (comm) => {
+      if (comm.rank === 1) return comm.recv({ recv: ints(1), peer: 0 });
+      if (comm.rank === 2) return undefined;
+      return comm.group(() => {
+        comm.send({ send: ints(1), peer: 1 });
+        comm.recv({ recv: ints(1), peer: 2 });
+      });
+    });
+    expect(text).not.toContain("behind an earlier call");
+  });
+
+  test("of a barrier behind a send without a receive names the rank that has made it", async () => {
+    const text = await failure(2, async (comm) => {
+      if (comm.rank === 1) comm.send({ send: ints(1), peer: 0 });
+      await comm.barrier();
+    });
+    expect(text).toContain("for rank 1, made by rank 1 behind an earlier call");
+  });
+
   test("of a send and a receive that differ in dtype asks for one dtype", async () => {
     const text = await failure(2, (comm) =>
       comm.rank === 0

@@ -120,7 +120,10 @@ function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]
 function hintFor(waits: readonly RankWait[]): string {
   const borrower = waits.find(({ owner }) => owner !== undefined);
   if (borrower === undefined) {
-    if (waits.some(({ behind }) => behind !== undefined)) return orderHint;
+    const open = waits.filter(({ collective }) => collective !== undefined);
+    const late = open.filter(({ behind }) => behind !== undefined);
+    if (late.some(isMessage) || open.every(isMessage)) return messageHint;
+    if (late.length > 0) return orderHint;
     return waits.some(({ state }) => state === "runs")
       ? "a rank that makes no call awaits something outside of the library, or another rank's communicator"
       : "every rank must make the same calls on a communicator, in the same order";
@@ -128,6 +131,14 @@ function hintFor(waits: readonly RankWait[]): string {
   const { rank, owner } = borrower;
   return `rank ${rank} called the communicator of rank ${owner}; every rank must call its own`;
 }
+
+function isMessage({ collective }: RankWait): boolean {
+  return collective === "send" || collective === "recv" || collective === "sendRecv";
+}
+
+/** The rule about messages. */
+const messageHint =
+  "every send needs a recv of its peer; a rank's messages are done in the order made, except in one group";
 
 /** The rule about the order of calls. */
 export const orderHint =
