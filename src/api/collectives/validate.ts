@@ -123,7 +123,7 @@ export class Validator {
         "found a TypedArray",
         `a buffer of ${this.#session.device(this.#worldRank).name}`,
         this.#session.info.capabilities.phantom === true
-          ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}); phantom data has a size and no contents`
+          ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}); phantom data has a size and no contents, a world without phantom has: predict --job takes --contents`
           : `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
       );
     }
