@@ -2,9 +2,12 @@
 import { errorText, escaped } from "./error-text.ts";
 import { runtimeProcess } from "./runtime-process.ts";
 
-/** A warning of the runtime's own kind, where it has one. Control characters of it are escaped. */
+/** A warning of the runtime's own kind; on its console where it has none, as in a browser. Control characters of it are escaped. */
 export function emitWarning(text: string, kind: string): void {
-  runtimeProcess()?.emitWarning?.(escaped(text), kind);
+  const runtime = runtimeProcess();
+  if (runtime?.emitWarning !== undefined) runtime.emitWarning(escaped(text), kind);
+  // biome-ignore lint/suspicious/noConsole: the one place for warnings that a browser has
+  else console.warn(`${kind}: ${escaped(text)}`);
 }
 
 /** Warns of the rejection of a promise that a callback returned: it is not awaited, and would end the process. */
