@@ -74,10 +74,11 @@ export interface Hooks {
    */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
   /**
-   * Called once when `abort` ends the communicator, with the reason. With real time there are two further cases. If `close`
+   * Called once when `abort` ends the communicator, with the reason. With real time there are three further cases. If `close`
    * aborts calls that exceed its time limit, the reason is the `CommTimeoutError`. If another process aborts the communicator
-   * during a call of this rank, it is a `RemoteRankError` with rank and reason. An error of the hook is thrown by `abort` or
-   * `close`, after all cleanup and all other hooks. After an abort by another process, it is a process warning.
+   * during a call of this rank, it is a `RemoteRankError` with rank and reason. `rebuild` of a job aborts what was not aborted
+   * before. An error of the hook is thrown by `abort`, `close` or `rebuild`, after all cleanup and all other hooks. After an abort
+   * by another process, it is a process warning.
    *
    * Other ends have no separate hook, and appear as errors of their calls. These are: closing a simulated world with open
    * calls, a throwing rank, a deadlock, an exceeded deadline, a signal, and a lost rank.
