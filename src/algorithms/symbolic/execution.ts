@@ -212,14 +212,14 @@ class Machine {
       this.#problem("hazard", `reads chunk ${chunk}, which this rank does not have`);
       return none;
     }
-    if (this.#overwritten[cell] === 1) this.#readsCovered = true;
+    const isOverwritten = this.#overwritten[cell] === 1;
+    if (isOverwritten) this.#readsCovered = true;
     const value = this.#cells[cell] as ValueId;
     if (value === none) {
-      const chunk = chunkOf(ref) + i;
-      this.#problem(
-        "hazard",
-        `reads chunk ${chunk} before it was written, or after it was overwritten`,
-      );
+      const when = isOverwritten
+        ? "after it was overwritten: in place, an output is the same memory"
+        : "before it was written";
+      this.#problem("hazard", `reads chunk ${chunkOf(ref) + i} ${when}`);
     }
     return value;
   }

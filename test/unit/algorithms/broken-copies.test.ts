@@ -18,7 +18,7 @@ const corpus: readonly Broken[] = [
       program.lane(2).recv(1, output(0));
     },
     pass: "hazard",
-    says: /rank 1 .*before it was written/,
+    says: /rank 1 .*before it was written$/,
   },
   {
     ...broadcast,
@@ -30,6 +30,18 @@ const corpus: readonly Broken[] = [
     },
     pass: "hazard",
     says: /rank 1 .*does not have/,
+  },
+  {
+    ...broadcast,
+    mistake:
+      "the root sends its input once it has stored its output, which is the same memory in place",
+    write: (program) => {
+      program.lane(0).copy(input(0), output(0)).send(input(0), 1);
+      program.lane(1).recv(0, output(0)).send(output(0), 2);
+      program.lane(2).recv(1, output(0));
+    },
+    pass: "hazard",
+    says: /rank 0 .*reads chunk 0 after it was overwritten: in place, an output is the same memory/,
   },
   {
     ...broadcast,
