@@ -210,9 +210,8 @@ export class NcclSession implements QueueingSession {
    * Aborts handles with work under way, once the other processes withhold results: a kernel that NCCL aborts sends what it has,
    * and with that the kernels of other ranks end as if their calls were complete.
    */
-  async #breakOff(comm: NcclCommunicator): Promise<void> {
-    if (comm.spansProcesses) await this.#parts.job?.othersKnow(comm.info);
-    await comm.abort();
+  #breakOff(comm: NcclCommunicator): Promise<void> {
+    return comm.abort(comm.spansProcesses ? this.#parts.job?.othersKnow(comm.info) : undefined);
   }
 
   /** Releases the communicator once its devices are idle. */

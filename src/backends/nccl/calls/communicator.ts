@@ -28,9 +28,6 @@ import { RegisteredWindows } from "./windows.ts";
 /** Longest time for NCCL to abort. Memory that is not freed by then stays. */
 const abortMs = 10_000;
 
-/** Longest time for work on other streams to end before an abort of running calls. */
-const otherStreamsMs = 1_000;
-
 /** Longest time for a registration to settle before an abort. */
 const graceMs = 1_000;
 
@@ -267,24 +264,30 @@ export class NcclCommunicator {
     return true;
   }
 
-  /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs; see `SubmissionHold.whileIdle`. */
-  #abortWhileIdle(breaking?: object): Promise<boolean> {
-    const { hold } = this.progress;
-    let freeing: Promise<boolean> | undefined;
-    const free = (): Promise<boolean> => (freeing ??= this.#abortHandles());
+  /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs. */
+  #abortWhileIdle(): Promise<boolean> {
+    const free = (): Promise<boolean> => this.#abortHandles();
     if (!this.#isInJob) return free();
-    // Only an abort ends a call of another thread.
-    if (this.lock.isHeld) return hold.during(free);
+    const { hold } = this.progress;
     const [member] = this.members.values();
-    const idle = hold.whileIdle((member as LocalMember).local, free, breaking);
-    if (breaking === undefined) return idle;
-    // The work of other streams may wait for that of this one.
-    return settlesWithin(otherStreamsMs, idle).then(() => freeing ?? hold.during(free));
+    // Only an abort ends a call of another thread.
+    return this.lock.isHeld
+      ? hold.during(free)
+      : hold.whileIdle((member as LocalMember).local, free);
   }
 
-  /** Aborts the handles with their running calls, on other threads, within a bound. */
-  abort(): Promise<void> {
-    return this.#abort(() => this.#abortWhileIdle(this.devices[0]));
+  /** Like `#abortHandles` with running calls, in a job behind `othersKnow`; see `SubmissionHold.breakOff`. */
+  #breakOff(othersKnow: Promise<void>): Promise<boolean> {
+    const free = (): Promise<boolean> => this.#abortHandles();
+    if (!this.#isInJob) return free();
+    const [member] = this.members.values();
+    const { local, stream } = member as LocalMember;
+    return this.progress.hold.breakOff(local, stream.device, othersKnow, free);
+  }
+
+  /** Aborts the handles with their running calls, on other threads, within a bound from `othersKnow` on. */
+  abort(othersKnow: Promise<void> = Promise.resolve()): Promise<void> {
+    return this.#abort(() => this.#breakOff(othersKnow));
   }
 
   /** Aborts the handles of a communicator without work. */

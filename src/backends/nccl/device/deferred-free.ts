@@ -37,8 +37,8 @@ export class DeferredFree {
   }
 
   /** A stream on which work runs, apart from those of some devices. */
-  busyStream(apart: readonly object[] = []): StreamWork | undefined {
-    return this.#busyAmong(this.#streams().filter(({ device }) => !apart.includes(device)));
+  busyStream(isApart: (device: object) => boolean = () => false): StreamWork | undefined {
+    return this.#busyAmong(this.#streams().filter(({ device }) => !isApart(device)));
   }
 
   /**

@@ -75,18 +75,18 @@ export class LocalRank {
   }
 
   /** True while work runs on a stream, apart from those of some devices. */
-  isBusy(apart: readonly object[]): boolean {
-    return this.deferredFree.busyStream(apart) !== undefined;
+  isBusy(isApart: (device: object) => boolean): boolean {
+    return this.deferredFree.busyStream(isApart) !== undefined;
   }
 
   /** Calls `step` once no stream is busy, apart from those of some devices, before programs submit more. */
-  whenIdle(apart: readonly object[], step: () => void): void {
-    const stream = this.deferredFree.busyStream(apart);
+  whenIdle(isApart: (device: object) => boolean, step: () => void): void {
+    const stream = this.deferredFree.busyStream(isApart);
     if (stream === undefined) {
       step();
       return;
     }
-    const again = (): void => this.whenIdle(apart, step);
+    const again = (): void => this.whenIdle(isApart, step);
     const settled = (error: unknown): void => {
       if (error === undefined) again();
       // CUDA does not report the end: the stream is queried once more.

@@ -9,12 +9,28 @@ import { keepAlive, settlesWithin } from "../../../job/async.ts";
 /** Longest time for a connection to end behind its communicator. NCCL may keep its thread for ever. */
 const lastConnectionMs = 15_000;
 
+/** Longest time for work on other streams to end before a communicator with work under way is freed. */
+const otherStreamsMs = 1_000;
+
+/** True for the device of a stream that is left out. */
+type IsApart = (device: object) => boolean;
+
 /** The streams of a rank, each named by its device. */
 interface Streams {
   /** True while work runs on one, apart from some. */
-  isBusy(apart: readonly object[]): boolean;
+  isBusy(isApart: IsApart): boolean;
   /** Calls `step` once none is busy, before programs submit more. */
-  whenIdle(apart: readonly object[], step: () => void): void;
+  whenIdle(isApart: IsApart, step: () => void): void;
+}
+
+/** Work under way of a communicator that is to be freed. */
+interface BrokenWork {
+  /** The device of its stream. */
+  readonly device: object;
+  /** Settles when other processes take no result of it. */
+  readonly known: Promise<unknown>;
+  /** Frees the communicator once, behind `known`. */
+  readonly free: () => Promise<unknown>;
 }
 
 /** The hold of one session. */
@@ -25,10 +41,9 @@ export class SubmissionHold {
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
-  /** First connections under way, whose kernels wait for other ranks. */
-  readonly #connections = new Set<Promise<unknown>>();
-  /** The streams of communicators that are about to be freed with work under way. */
-  readonly #breaking: object[] = [];
+  /** What a free comes behind: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
+  readonly #awaited = new Set<Promise<unknown>>();
+  readonly #broken = new Set<BrokenWork>();
 
   /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
@@ -62,23 +77,53 @@ export class SubmissionHold {
     }
   }
 
+  /** Like `during`, at a moment in which the streams of the rank are idle: then `free` waits for no kernel, and so for no other rank. */
+  whileIdle<T>(streams: Streams, free: () => Promise<T>): Promise<T> {
+    return this.#whileIdle(streams, () => false, free);
+  }
+
   /**
-   * Like `during`, at a moment in which the streams of the rank are idle: then `free` waits for no kernel, and so for no other rank.
-   * Work on the stream of `breaking` ends with its free.
+   * Like `whileIdle`, for a communicator with work under way, which ends with it, once `othersKnow` has resolved: while other streams
+   * are idle, and after a second in any case, since their work may wait for this. All such communicators are freed in one turn: the
+   * free of one waits for the work of the others, and may block this thread before it frees them.
    */
-  async whileIdle<T>(streams: Streams, free: () => Promise<T>, breaking?: object): Promise<T> {
-    if (breaking !== undefined) this.#breaking.push(breaking);
-    const apart = breaking === undefined ? [] : this.#breaking;
+  async breakOff<T>(
+    streams: Streams,
+    device: object,
+    othersKnow: Promise<unknown>,
+    free: () => Promise<T>,
+  ): Promise<T> {
+    const known = othersKnow.finally(() => this.#awaited.delete(known));
+    this.#awaited.add(known);
+    let freed: Promise<T> | undefined;
+    const once = (): Promise<T> => (freed ??= known.then(free));
+    const work = { device, known, free: once };
+    this.#broken.add(work);
+    const all = () => Promise.allSettled(Array.from(this.#broken, (each) => each.free()));
+    const isApart = (each: object) => [...this.#broken].some(({ device }) => device === each);
+    try {
+      await known;
+      const idle = this.isFreeing ? undefined : this.#whileIdle(streams, isApart, all);
+      if (idle === undefined || !(await settlesWithin(otherStreamsMs, idle))) {
+        await Promise.allSettled(Array.from(this.#broken, (each) => each.known));
+        await this.during(all);
+      }
+      return await once();
+    } finally {
+      this.#broken.delete(work);
+    }
+  }
+
+  async #whileIdle<T>(streams: Streams, isApart: IsApart, free: () => Promise<T>): Promise<T> {
     const attempt = async (): Promise<{ readonly value: T } | undefined> =>
-      streams.isBusy(apart) || this.#connections.size > 0 ? undefined : { value: await free() };
+      streams.isBusy(isApart) || this.#awaited.size > 0 ? undefined : { value: await free() };
     let freed: { readonly value: T } | undefined;
     while (freed === undefined) {
-      await Promise.allSettled(this.#connections);
+      await Promise.allSettled(this.#awaited);
       freed = await new Promise((resolve) => {
-        streams.whenIdle(apart, () => resolve(this.during(attempt)));
+        streams.whenIdle(isApart, () => resolve(this.during(attempt)));
       });
     }
-    if (breaking !== undefined) this.#breaking.splice(this.#breaking.indexOf(breaking), 1);
     return freed.value;
   }
 
@@ -86,8 +131,8 @@ export class SubmissionHold {
   async connect(connect: () => Promise<void>, cancelled: AbortSignal): Promise<boolean> {
     if (!(await this.endsBefore(cancelled)) || cancelled.aborted) return false;
     const connecting = connect();
-    const end = connectionEnd(connecting, cancelled).finally(() => this.#connections.delete(end));
-    this.#connections.add(end);
+    const end = connectionEnd(connecting, cancelled).finally(() => this.#awaited.delete(end));
+    this.#awaited.add(end);
     await connecting;
     return true;
   }

@@ -2,6 +2,7 @@
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { SubmissionHold } from "../../../../../src/backends/nccl/device/submission-hold.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import {
   cudaError,
   type FakeGpus,
@@ -193,6 +194,52 @@ test("a communicator aborted with a call under way is freed though work of anoth
   await sum;
   await closeAll(ranks);
 });
+
+/** Memberships with an answer about the state of a communicator that comes at once the first time, and later from then on. */
+async function slowToAnswer(size: number): Promise<Membership[]> {
+  const members = await (await place(size)).joinAll();
+  return members.map((member) => {
+    let asked = 0;
+    const ask: Membership["ask"] = async (rank, question, ...rest) => {
+      const answer = member.ask(rank, question, ...rest);
+      if (question.startsWith("calls ") && ++asked >= size) await turns(200);
+      return answer;
+    };
+    return new Proxy(member, {
+      get(target, name) {
+        const value = Reflect.get(target, name, target) as unknown;
+        if (name === "ask") return ask;
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+  });
+}
+
+test.each([
+  ["one stream", [undefined, undefined]],
+  ["streams of their own", [own, own]],
+])(
+  "communicators on %s that are aborted with calls under way are freed in one turn",
+  async (_, streams) => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(3, undefined, gpus, 5_000, await slowToAnswer(3));
+    const { children, errors } = await stuckCalls(ranks, streams);
+    const frees = watchFrees(gpus);
+    let begun = 0;
+    const { abortInBackground } = gpus.nccl.calls;
+    gpus.nccl.calls.abortInBackground = (handle) => {
+      const ended = abortInBackground(handle);
+      const here = () => frees.filter(([device]) => device === 0).length;
+      if (here() === 1) setImmediate(() => (begun = here()));
+      return ended;
+    };
+    for (const child of children.filter(({ rank }) => rank === 0)) child.abort(new Error("enough"));
+    await Promise.all(errors);
+    await turns(400);
+    expect(begun).toBe(2);
+    await closeAll(ranks);
+  },
+);
 
 test("the communicators of a world that closes are freed side by side", async () => {
   const gpus = cleanGpus();
