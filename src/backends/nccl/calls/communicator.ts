@@ -84,6 +84,12 @@ export class NcclCommunicator {
     return this.members.get(rank) as LocalMember;
   }
 
+  /** The only member here, in a job. */
+  get #member(): LocalMember {
+    const [member] = this.members.values();
+    return member as LocalMember;
+  }
+
   /** True if work of it may be under way on the device. */
   get mayHaveWork(): boolean {
     return this.hasFailed || this.progress.hasWorkOf(this);
@@ -186,8 +192,8 @@ export class NcclCommunicator {
   /** Connects the rank of this process with ranks of other processes, on another thread. */
   async connect(ends: readonly ConnectEnd[]): Promise<void> {
     if (ends.length === 0) return;
-    const [member] = this.members.values();
-    const { handle, local, stream } = member as LocalMember;
+    const member = this.#member;
+    const { handle, local, stream } = member;
     const { device } = stream;
     const room = { comm: handle, stream: device.stream, ...local.connectBuffers };
     const meet = () => this.#nccl.connectInBackground(device.threadDevice, room, ends);
@@ -195,7 +201,7 @@ export class NcclCommunicator {
     const isConnected = await hold
       .connect(() => this.lock.run(meet), this.overSignal)
       .catch((error: unknown) => {
-        throw this.#located(member as LocalMember, error);
+        throw this.#located(member, error);
       });
     if (!isConnected) throw abortedError(this.info, this.abortReason);
   }
@@ -264,24 +270,27 @@ export class NcclCommunicator {
     return true;
   }
 
+  /** Like `#abortHandles`, in a job with a hold of work: past the bound, until no kernel runs for which CUDA would block this thread. */
+  async #abortInJob(): Promise<boolean> {
+    const hasEnded = await this.#abortHandles();
+    if (!hasEnded) await this.#member.local.untilIdle();
+    return hasEnded;
+  }
+
   /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs. */
   #abortWhileIdle(): Promise<boolean> {
-    const free = (): Promise<boolean> => this.#abortHandles();
-    if (!this.#isInJob) return free();
+    if (!this.#isInJob) return this.#abortHandles();
     const { hold } = this.progress;
-    const [member] = this.members.values();
+    const free = () => this.#abortInJob();
     // Only an abort ends a call of another thread.
-    return this.lock.isHeld
-      ? hold.during(free)
-      : hold.whileIdle((member as LocalMember).local, free);
+    return this.lock.isHeld ? hold.during(free) : hold.whileIdle(this.#member.local, free);
   }
 
   /** Like `#abortHandles` with running calls, in a job behind `othersKnow`; see `SubmissionHold.breakOff`. */
   #breakOff(othersKnow: Promise<void>): Promise<boolean> {
-    const free = (): Promise<boolean> => this.#abortHandles();
-    if (!this.#isInJob) return free();
-    const [member] = this.members.values();
-    const { local, stream } = member as LocalMember;
+    if (!this.#isInJob) return this.#abortHandles();
+    const { local, stream } = this.#member;
+    const free = () => this.#abortInJob();
     return this.progress.hold.breakOff(local, stream.device, othersKnow, free);
   }
 

@@ -2,6 +2,7 @@
 import type { Memory } from "../../../api/backend-entry.ts";
 import { InvalidArgumentError } from "../../../api/index.ts";
 import { runAll } from "../../../api/run-all.ts";
+import { pause } from "../../../job/async.ts";
 import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { ConnectBuffers, NcclCalls } from "../result/nccl.ts";
@@ -21,6 +22,9 @@ const symmetricBytes = 2 << 20;
 
 /** Distance of scratch memory from any other memory, in bytes. */
 const scratchBytes = 256;
+
+/** Pause between two queries of `untilIdle`. */
+const queryMs = 4;
 
 /** One rank's part of the session. */
 export class LocalRank {
@@ -93,6 +97,13 @@ export class LocalRank {
       else if (this.#open) setTimeout(again, 1);
     };
     stream.progress.whenDone([stream.device], undefined, { acceptsMore: false, settled });
+  }
+
+  /** Resolves once no stream is busy, by queries alone, which CUDA never blocks; keeps no process alive. */
+  async untilIdle(): Promise<void> {
+    while (this.#open && this.deferredFree.busyStream() !== undefined) {
+      await pause(queryMs, undefined, { unref: true });
+    }
   }
 
   /** Opens a communicator's own stream, for calls that are independent of the main stream's. */

@@ -41,7 +41,7 @@ export class SubmissionHold {
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
-  /** What a free comes behind: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
+  /** No free begins before these: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
   readonly #awaited = new Set<Promise<unknown>>();
   readonly #broken = new Set<BrokenWork>();
 

@@ -241,6 +241,58 @@ test.each([
   },
 );
 
+/** Has NCCL's aborts wait for all kernels of the device, as CUDA does; gives the calls that would block this thread until then. */
+function blockingAborts({ machine, nccl, setup }: FakeGpus): string[] {
+  const blocked: string[] = [];
+  const aborting = new Set<number>();
+  const isBusy = (device: number): boolean => {
+    machine.pump();
+    return [...machine.streams.values()].some((each) => each.device === device && !each.idle);
+  };
+  const { abortInBackground } = nccl.calls;
+  nccl.calls.abortInBackground = async (handle) => {
+    const device = nccl.ends.get(handle)?.device ?? -1;
+    aborting.add(device);
+    await abortInBackground(handle);
+    while (isBusy(device)) await turns(1);
+    aborting.delete(device);
+  };
+  const watch = (calls: object, name: string, deviceOf: (args: readonly unknown[]) => number) => {
+    const call = Reflect.get(calls, name) as (...args: readonly unknown[]) => unknown;
+    Reflect.set(calls, name, (...args: readonly unknown[]) => {
+      const device = deviceOf(args);
+      if (aborting.has(device) && isBusy(device)) blocked.push(name);
+      return call(...args);
+    });
+  };
+  const deviceOf = (stream: unknown): number => machine.stream(stream as bigint).device;
+  watch(setup.libraries.cuda, "eventRecord", ([, stream]) => deviceOf(stream));
+  watch(setup.libraries.cuda, "graphDestroy", () => machine.current);
+  watch(nccl.data, "allReduce", (args) => deviceOf(args.at(-1)));
+  return blocked;
+}
+
+test("work is held back for as long as an abort of NCCL may wait for kernels in CUDA", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(3, undefined, gpus);
+  const sum = await sums(ranks);
+  const { children, errors } = await stuckCalls(ranks, [undefined]);
+  const worldSum = ({ comm }: Joined) =>
+    comm.allReduce({ send: comm.alloc("int32", 1), op: "sum" });
+  const behind = worldSum(ranks[0] as Joined);
+  await turns();
+  const blocked = blockingAborts(gpus);
+  for (const child of children) child.abort(new Error("enough of this"));
+  await Promise.all(errors);
+  // The kernel behind the aborted one runs for longer than the abort is waited for.
+  await turns(11_000);
+  const later = sum(0);
+  await turns(200);
+  expect(blocked).toEqual([]);
+  await Promise.all([behind, ...ranks.slice(1).map(worldSum), later, sum(1)]);
+  await closeAll(ranks);
+});
+
 test("the communicators of a world that closes are freed side by side", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, undefined, gpus);
