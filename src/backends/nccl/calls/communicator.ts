@@ -305,13 +305,11 @@ export class NcclCommunicator {
   }
 
   async #abort(freeHandles: () => Promise<boolean>): Promise<void> {
-    // NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others.
-    for (const graph of this.graphs) {
-      try {
-        graph.discard();
-      } catch {}
-    }
-    this.graphs.clear();
+    // CUDA may block this thread before the handles are aborted; NCCL waits for the graphs.
+    const isBlocked = this.#isInJob && this.progress.hold.isFreeing;
+    const discarded = isBlocked
+      ? this.#member.local.untilIdle().then(() => this.#discardAll())
+      : this.#discardAll();
     if (!(await this.windows.registrationSettles(graceMs))) {
       // NCCL 2.28.9 corrupts the heap when aborted there while the other rank is dead.
       process.emitWarning(
@@ -324,6 +322,17 @@ export class NcclCommunicator {
     const releaseMemory = this.windows.holdUntilHandlesEnd();
     // Past the bound NCCL may go on using the memory. An error of NCCL adds nothing to the reason of the abort.
     if (await freeHandles().catch(() => true)) releaseMemory();
+    await discarded;
+  }
+
+  /** NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others. */
+  #discardAll(): void {
+    for (const graph of this.graphs) {
+      try {
+        graph.discard();
+      } catch {}
+    }
+    this.graphs.clear();
   }
 
   /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */

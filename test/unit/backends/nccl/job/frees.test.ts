@@ -1,5 +1,5 @@
 /** When the communicators of a job are freed: while no kernel of the rank runs, and at once where their own may run for ever. */
-import type { Communicator, DeviceBuffer } from "twinccl";
+import type { Communicator, DeviceBuffer, Graph } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { SubmissionHold } from "../../../../../src/backends/nccl/device/submission-hold.ts";
 import type { Membership } from "../../../../../src/job/rendezvous.ts";
@@ -290,6 +290,30 @@ test("work is held back for as long as an abort of NCCL may wait for kernels in 
   await turns(200);
   expect(blocked).toEqual([]);
   await Promise.all([behind, ...ranks.slice(1).map(worldSum), later, sum(1)]);
+  await closeAll(ranks);
+});
+
+test("recordings of an aborted communicator do not wait for a communicator that is freed beside their kernels", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(3, undefined, gpus);
+  const apart = await onAll(ranks, ({ comm }) => comm.split({ color: 0, stream: "own" }));
+  const buffers = apart.map((comm) => comm.alloc("int32", 1));
+  const record = (comm: Communicator) => {
+    const send = buffers[comm.rank] as DeviceBuffer;
+    return comm.capture(() => void comm.allReduce({ send, op: "sum" }));
+  };
+  const [recording] = await Promise.all(apart.map(record));
+  const { children, errors } = await stuckCalls(ranks, [undefined]);
+  const replay = errorOf((recording as Graph).replay());
+  await turns();
+  const blocked = blockingAborts(gpus);
+  for (const child of children) child.abort(new Error("enough of this"));
+  await Promise.all(errors);
+  await turns(1_500);
+  apart[0]?.abort(new Error("enough of this"));
+  expect(await replay).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  await turns(50);
+  expect(blocked).toEqual([]);
   await closeAll(ranks);
 });
 
