@@ -8,6 +8,7 @@ import type {
   Work,
 } from "../../api/backend-entry.ts";
 import type { Job } from "../../job/job.ts";
+import { abortedError } from "./calls/communicator.ts";
 import { callBarrier, messagesBarrier } from "./calls/first-connection.ts";
 import type { SubmissionHold } from "./device/submission-hold.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
@@ -63,11 +64,15 @@ export class NcclJobSession extends NcclSession implements JobSession {
       : callBarrier(firstConnections, comm, work);
   }
 
-  /** Settles while no communicator is being freed: what follows, such as the call of exchanged counts, is submitted then. */
+  /**
+   * Resolves while no communicator is being freed: what follows, such as the call of exchanged counts, is submitted then. Rejects where
+   * the communicator ends before.
+   */
   override async execute(work: Work): Promise<void> {
     const comm = this.openCommunicator(work.comm);
     await super.execute(work);
-    await this.#hold.endsBefore(comm?.overSignal);
+    if (await this.#hold.endsBefore(comm?.overSignal)) return;
+    throw abortedError(work.comm, comm?.abortReason);
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {

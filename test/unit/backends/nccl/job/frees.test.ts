@@ -268,6 +268,7 @@ function blockingAborts({ machine, nccl, setup }: FakeGpus): string[] {
   const deviceOf = (stream: unknown): number => machine.stream(stream as bigint).device;
   watch(setup.libraries.cuda, "eventRecord", ([, stream]) => deviceOf(stream));
   watch(setup.libraries.cuda, "graphDestroy", () => machine.current);
+  watch(setup.libraries.cuda, "malloc", () => machine.current);
   watch(nccl.data, "allReduce", (args) => deviceOf(args.at(-1)));
   return blocked;
 }
@@ -314,6 +315,33 @@ test("recordings of an aborted communicator do not wait for a communicator that 
   expect(await replay).toMatchObject({ code: "ERR_COMM_ABORTED" });
   await turns(50);
   expect(blocked).toEqual([]);
+  await closeAll(ranks);
+});
+
+test("a call with exchanged counts that ends while a communicator is freed allocates nothing", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(3, undefined, gpus);
+  const sum = await sums(ranks);
+  const apart = await onAll(ranks, ({ comm }) => comm.split({ color: 0, stream: "own" }));
+  const exchange = (comm: Communicator) =>
+    comm.allToAllv({ send: comm.alloc("int32", 3), sendCounts: [1, 1, 1] });
+  await Promise.all(apart.map(exchange));
+  const { children, errors } = await stuckCalls(ranks, [undefined]);
+  const early = sum(0);
+  const exchanges = apart.slice(0, 1).map((comm) => errorOf(exchange(comm)));
+  await turns();
+  const blocked = blockingAborts(gpus);
+  for (const child of children) child.abort(new Error("enough of this"));
+  await Promise.all(errors);
+  await turns(1_500);
+  // The counts arrive while the sum runs beside the free.
+  exchanges.push(...apart.slice(1).map((comm) => errorOf(exchange(comm))));
+  await turns(200);
+  apart[0]?.abort(new Error("enough of this"));
+  await Promise.all(exchanges);
+  await turns();
+  expect(blocked).toEqual([]);
+  await Promise.all([early, sum(1)]);
   await closeAll(ranks);
 });
 
