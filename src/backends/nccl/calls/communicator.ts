@@ -226,6 +226,9 @@ export class NcclCommunicator {
    */
   async end(othersEnd: Promise<void>): Promise<void> {
     if (!this.#isInJob) await this.#abortIfFailed();
+    // Beside another one that is freed, CUDA may block this thread.
+    const { hold } = this.progress;
+    while (hold.isOn) await hold.over;
     // NCCL would wait for the other ranks if it destroyed the handles.
     const ending = othersEnd.then(() => this.#abortWhileIdle());
     // They are freed even where a graph or window was not released.

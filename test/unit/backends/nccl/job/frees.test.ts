@@ -268,6 +268,7 @@ function blockingAborts({ machine, nccl, setup }: FakeGpus): string[] {
   const deviceOf = (stream: unknown): number => machine.stream(stream as bigint).device;
   watch(setup.libraries.cuda, "eventRecord", ([, stream]) => deviceOf(stream));
   watch(setup.libraries.cuda, "graphDestroy", () => machine.current);
+  watch(nccl.calls, "deregisterWindow", () => machine.current);
   watch(setup.libraries.cuda, "malloc", () => machine.current);
   watch(nccl.data, "allReduce", (args) => deviceOf(args.at(-1)));
   return blocked;
@@ -315,6 +316,29 @@ test("recordings of an aborted communicator do not wait for a communicator that 
   expect(await replay).toMatchObject({ code: "ERR_COMM_ABORTED" });
   await turns(50);
   expect(blocked).toEqual([]);
+  await closeAll(ranks);
+});
+
+test("the windows of a closed communicator do not wait for a communicator that is freed beside a kernel", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(3, undefined, gpus);
+  const sum = await sums(ranks);
+  const closed = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const symmetric = (comm: Communicator) =>
+    comm.allReduce({ send: comm.alloc("int32", 1, { symmetric: true }), op: "sum" });
+  await Promise.all(closed.map(symmetric));
+  const [first] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const stuck = first as Communicator;
+  const error = errorOf(stuck.barrier());
+  const early = sum(0);
+  await turns();
+  const blocked = blockingAborts(gpus);
+  const closing = closed.map((comm) => comm.close());
+  stuck.abort(new Error("enough of this"));
+  await error;
+  await turns(2_000);
+  expect(blocked).toEqual([]);
+  await Promise.all([early, sum(1), ...closing]);
   await closeAll(ranks);
 });
 
