@@ -309,11 +309,14 @@ export function timeoutError(
 
 /** The remedy where time is real. Logs and processes go by the ranks of the world. */
 function nextStep({ ranks, local }: CommInfo, missing: readonly number[]): string {
+  const isJob = local.length < ranks.length;
   if (missing.length === 0) {
-    return "its work, or that of a call right behind it, took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
+    const long =
+      "its work, or that of a call right behind it, took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
+    return isJob ? `${long}; compareCalls: "always" names ranks with different calls` : long;
   }
   const those = ranksText(missing.map((rank) => ranks[rank] as number));
-  return local.length === ranks.length
-    ? `look at what ${those} of the world did instead, then go on with world.rebuild()`
-    : `look at the logs of ${those} of the job, then go on with the survivors by comm.rebuild()`;
+  return isJob
+    ? `look at the logs of ${those} of the job, then go on with the survivors by comm.rebuild()`
+    : `look at what ${those} of the world did instead, then go on with world.rebuild()`;
 }

@@ -358,6 +358,18 @@ describe("a call that fails", () => {
     const error = { code: "ERR_COMM_TIMEOUT", ranks: [1] };
     expect(outcomes).toMatchObject([error, "absent", error]);
   });
+
+  test("at the deadline of a rank that waits for another one's different call asks to compare calls", async () => {
+    const job = await open(2);
+    const outcomes = await job.outcomes((comm, rank) =>
+      comm.broadcast({ recv: comm.alloc("int32", 8), root: 1 - rank, timeoutMs: 300 }),
+    );
+    const timedOut = outcomes.find((each) => (each as CommError).code === "ERR_COMM_TIMEOUT");
+    expect(timedOut).toMatchObject({
+      message: expect.stringContaining("all ranks had made it"),
+      hint: expect.stringContaining('compareCalls: "always"'),
+    });
+  });
 });
 
 describe("calls behind a split count as made", () => {
