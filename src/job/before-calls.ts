@@ -83,7 +83,7 @@ export class CrossCheck {
     own: () => CallDigest,
     judge: (details: readonly string[]) => Fault | undefined,
   ): Promise<Fault | undefined> | undefined {
-    if (!this.isEnabled || comm.ranks.length !== this.#membership.size) return undefined;
+    if (!this.isEnabled || !this.#hasAllRanks(comm)) return undefined;
     const { kind, details } = own();
     const matched = getOrCreate(this.#matched, comm, () => new Set());
     if (this.#mode === "once" && matched.has(kind)) return undefined;
@@ -118,7 +118,8 @@ export class CrossCheck {
       const exchange = this.#membership.exchange(key, own, { ...bounds, ranks: comm.ranks });
       exchange.catch(() => undefined);
       try {
-        if (this.#mode === "always") return await exchange;
+        // Every other call there is compared with this one.
+        if (this.#mode === "always" && this.#hasAllRanks(comm)) return await exchange;
         return await Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
       } catch (error) {
         if (isWithoutOthers(error) && this.#job.isAbortedElsewhere(comm))
@@ -127,6 +128,10 @@ export class CrossCheck {
       }
     });
     return all.map((each) => new TextDecoder().decode(each));
+  }
+
+  #hasAllRanks({ ranks }: CommInfo): boolean {
+    return ranks.length === this.#membership.size;
   }
 
   /** Rejects once another rank has submitted a call that is not compared, other than the call of this rank. */
@@ -141,7 +146,7 @@ export class CrossCheck {
     const ahead = comm.ranks.flatMap((worldRank, rank) =>
       rank === own || behind.includes(worldRank) ? [] : [rank],
     );
-    throw aheadError(comm, number, own, ahead);
+    throw aheadError(comm, number, own, ahead, this.#hasAllRanks(comm));
   }
 }
 
@@ -150,6 +155,7 @@ function aheadError(
   number: number,
   own: number,
   ahead: readonly number[],
+  canBeCompared: boolean,
 ): CollectiveMismatchError {
   const values = comm.ranks.map((_, rank) => {
     if (rank === own) return "is compared";
@@ -160,7 +166,7 @@ function aheadError(
     {
       headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ranksText(ahead)}`,
       table: [["rank", "call"], ...rankRows(rows, numbersText)],
-      hint: 'the communicator was aborted here, and waits elsewhere: compareCalls: "always" reports it on all ranks in time',
+      hint: `the communicator was aborted here, and waits elsewhere${canBeCompared ? ': compareCalls: "always" reports it on all ranks in time' : ""}`,
     },
     {
       ...{ rank: own, size: comm.ranks.length, comm: comm.name, call: number },

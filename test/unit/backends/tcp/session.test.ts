@@ -119,6 +119,23 @@ test.each(["off", "once", "always"] as const)(
 );
 
 test.each(["off", "once", "always"] as const)(
+  "a capture beside another call on a split of some ranks is a mismatch, calls compared %s",
+  async (compareCalls) => {
+    const job = await open(3, { compareCalls });
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      const part = await comm.split({ color: rank === 2 ? undefined : 0 });
+      await part?.barrier();
+      await (rank === 0 ? part?.capture(() => void part.barrier()) : part?.barrier());
+    });
+    expect(outcomes).toMatchObject([
+      { code: "ERR_COMM_MISMATCH", ranks: [0, 1] },
+      { code: "ERR_COMM_ABORTED", ranks: [0] },
+      undefined,
+    ]);
+  },
+);
+
+test.each(["off", "once", "always"] as const)(
   "a rank that others rebuild without gets their ranks in its calls, calls compared %s",
   async (compareCalls) => {
     const job = await open(3, { compareCalls });
