@@ -14,6 +14,7 @@ import {
   parseOptions,
   splitAtScript,
 } from "./options.ts";
+import { assertLoadable } from "./program-file.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of processes, one a rank; -np N is understood" },
@@ -123,4 +124,5 @@ function requireScript(path: string | undefined): void {
     );
   }
   assertFile(path);
+  assertLoadable(path);
 }

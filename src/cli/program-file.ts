@@ -67,10 +67,22 @@ export async function importFile(
 
 /** The loader for a file that Node does not recognise as TypeScript. */
 function typescriptHint({ message }: Error): string {
-  if (!/^Unknown file extension "\.[cm]?tsx?"/.test(message)) return "";
-  return `
+  return /^Unknown file extension "\.[cm]?tsx?"/.test(message) ? loaderHint : "";
+}
+
+const loaderHint = `
 hint: Node.js ${process.versions.node} does not load it; .ts needs 22.18 or newer, or a loader:
       npm install --save-dev tsx, then NODE_OPTIONS="--import tsx" twinccl …`;
+
+/** Refuses a script in TypeScript that other processes of this Node.js do not load. Options in the environment may bring a loader. */
+export function assertLoadable(path: string): void {
+  const { features, env } = process as {
+    features: { typescript?: unknown };
+    env: NodeJS.ProcessEnv;
+  };
+  const isLoaded = /\.[cm]?ts$/.test(path) ? Boolean(features.typescript) : !/\.tsx$/.test(path);
+  if (isLoaded || (env["NODE_OPTIONS"] ?? "") !== "") return;
+  throw new UsageError(`${path}: its types need a loader${loaderHint}`);
 }
 
 /** Node's errors for files that it cannot load: a missing import, an unknown extension. */

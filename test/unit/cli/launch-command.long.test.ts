@@ -1,7 +1,9 @@
 /** `twinccl launch` with `--timeout` and `--json`, and on a terminal: real processes. */
-import { describe, expect, test } from "vitest";
+import { writeFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { scriptReason } from "../../support/skipped.ts";
-import { isRunning, launch, script } from "../job/launched.ts";
+import { isRunning, launch, scratch, script } from "../job/launched.ts";
 import { cli } from "./harness.ts";
 
 /** The events of a launch, in the order of their times. */
@@ -282,5 +284,45 @@ describe("wrong usage", () => {
     const { status, out, err } = await cli(line);
     expect({ status, out }).toEqual({ status: 2, out: "" });
     expect(err).toMatch(message);
+  });
+});
+
+describe("a script in TypeScript", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  test.each(["typed.ts", "typed.mts", "typed.tsx"])(
+    "%s is started where Node.js loads it, and otherwise refused with a hint",
+    async (name) => {
+      vi.stubEnv("NODE_OPTIONS", "");
+      const path = script(name, "export default () => 1;");
+      const { status, out, err } = await cli(`launch -n 1 ${path}`);
+      if (name !== "typed.tsx" && (process.features as { typescript?: unknown }).typescript) {
+        expect(status, err).toBe(0);
+        return;
+      }
+      expect({ status, out }).toEqual({ status: 2, out: "" });
+      expect(err).toContain(
+        `${name}: its types need a loader\nhint: Node.js ${process.versions.node} does`,
+      );
+      expect(err).toContain('NODE_OPTIONS="--import tsx"');
+    },
+  );
+
+  test("is started with a loader from the environment", async () => {
+    const [hooks, loader] = [scratch("hooks.mjs"), scratch("loader.mjs")];
+    writeFileSync(
+      hooks,
+      `import { readFile } from "node:fs/promises";
+      export const load = async (url, context, next) => url.endsWith(".tsx")
+        ? { format: "module", shortCircuit: true, source: await readFile(new URL(url), "utf8") }
+        : next(url, context);`,
+    );
+    writeFileSync(
+      loader,
+      `import { register } from "node:module"; register("./hooks.mjs", import.meta.url);`,
+    );
+    vi.stubEnv("NODE_OPTIONS", `--import ${pathToFileURL(loader)}`);
+    const { status, err } = await cli(`launch -n 1 ${script("loaded.tsx", "")}`);
+    expect(status, err).toBe(0);
   });
 });
