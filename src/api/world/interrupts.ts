@@ -3,8 +3,8 @@
  *
  * A listener for SIGINT replaces the default action, and cannot run while JavaScript runs. The module therefore installs one
  * only for a call that two successive checks find open, and only in programs without a listener. Two turns after the call
- * settles the listener is removed: a signal sent during a computation arrives within these turns. After printing, the signal is
- * raised again.
+ * settles the listener is removed: a signal sent during a computation arrives within these turns, and one in the microseconds of
+ * the removal is lost. After printing, the signal is raised again.
  */
 import { escaped } from "../error-text.ts";
 import { nextTurn, setOwnTimer } from "../ledger/turns.ts";
