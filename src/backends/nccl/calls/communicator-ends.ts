@@ -19,6 +19,8 @@ export class CommunicatorEnds {
   /** Cancels each end that is in progress with the other processes. */
   readonly #ending = new Map<NcclCommunicator, AbortController>();
   #isDetached = false;
+  /** One warning stands for all communicators whose ends are in progress together. */
+  #hasWarned = false;
 
   constructor(others: RemoteEnds | undefined) {
     this.#remote = others;
@@ -55,7 +57,6 @@ export class CommunicatorEnds {
   /** This process ends a communicator without the others. The end needs no report where a process is lost. */
   #noteAlone(comm: NcclCommunicator): void {
     if (this.#lacksMember(comm)) return;
-    this.#isDetached = true;
     // Announced now: this process may be about to leave the job.
     this.#remote?.announceClosed(comm.info);
   }
@@ -76,8 +77,8 @@ export class CommunicatorEnds {
     try {
       const end = this.#remote.allEnd(comm.info, cancelled.signal);
       if ((await settlesWithin(endMs, end, cancelled.signal)) || isEndedElsewhere) return;
-      // One warning stands for all communicators that end at once.
-      if (!cancelled.signal.aborted && !this.#isDetached) {
+      if (!cancelled.signal.aborted && !this.#hasWarned) {
+        this.#hasWarned = true;
         process.emitWarning(
           `close: the other ranks of "${comm.info.name}" did not end it within ${endMs} ms, and are not waited for`,
           { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
@@ -87,6 +88,7 @@ export class CommunicatorEnds {
     } finally {
       ignore();
       this.#ending.delete(comm);
+      if (this.#ending.size === 0) this.#hasWarned = false;
       // A wait past the bound would release the other ranks as if this one were there.
       cancelled.abort();
     }

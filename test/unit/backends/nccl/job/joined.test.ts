@@ -247,6 +247,28 @@ describe("ranks of several processes", () => {
     }
   });
 
+  test("that close a split late are waited for again when the world closes", async () => {
+    const gpus = cleanGpus();
+    const [a, b] = await new Job(gpus, 2).connectAll();
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
+    const [child] = await Promise.all([a, b].map((comm) => comm.split({ color: 0 })));
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    try {
+      await child?.close();
+      await inFastTime(async () => {
+        while (gpus.machine.count("abortInBackground") === 0) await turns(1);
+      });
+      const closing = a.close();
+      await turns(20);
+      expect(gpus.machine.count("abortInBackground")).toBe(1);
+      await Promise.all([closing, b.close()]);
+      expect(gpus.machine.count("abortInBackground")).toBe(4);
+      expect(warn).toHaveBeenCalledTimes(1);
+    } finally {
+      warn.mockRestore();
+    }
+  });
+
   test("are waited for until the call's signal fires, which ends the communicator", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
