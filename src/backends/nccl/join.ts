@@ -3,6 +3,7 @@
 import type { JoinRequest, Session } from "../../api/backend-entry.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
+import { optionText } from "../../job/agreed-backend.ts";
 import { joinLaunched, launchedRank } from "../../job/launcher-rendezvous.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
@@ -50,7 +51,7 @@ export async function join(
   }
   return joinLaunched(job, request, {
     name: "nccl",
-    options: { compareCalls: options.compareCalls ?? "off" },
+    options: { compareCalls: options.compareCalls ?? "off", plan: optionText(options.plan) },
     find,
     // The process's settings for NCCL are final from here on.
     open: (membership, { libraries, place }) =>

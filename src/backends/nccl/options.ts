@@ -36,7 +36,8 @@ export interface NcclOptions {
    * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The same
    * object as `plan` of `sim({ like: "nccl-2.28", plan })` gives the same bits there. Algorithm, protocol and rings are set by
    * variables during NCCL's start of a communicator, and restored afterwards. Buffer sizes and threads apply to the whole
-   * process, so that a different number later is refused. Rings are those of the world: a split has NCCL's own.
+   * process, so that a different number later is refused. Rings are those of the world: a split has NCCL's own. All ranks of a job pass
+   * the same.
    */
   readonly plan?: NcclPin | undefined;
   /**

@@ -212,6 +212,25 @@ describe("devices that are named", () => {
   });
 });
 
+test.each<readonly [NcclOptions, NcclOptions]>([
+  [{ plan: { algorithm: "Ring" } }, {}],
+  [{ plan: { rings: [0, 1] } }, { plan: { rings: [1, 0] } }],
+])(
+  "ranks that pin different plans are refused on all of them, before NCCL: %j and %j",
+  async (...pins) => {
+    const gpus = cleanGpus();
+    const job = new Job(2);
+    const joining = pins.map((pin, rank) =>
+      new Process(gpus, undefined).connect(job, rank, pin).then((comm) => comm.close()),
+    );
+    for (const [rank, error] of (await errorsOf(joining)).entries()) {
+      expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "plan", rank, size: 2 });
+      expect(error.message).toMatch(/plan: the ranks of "job" pass different ones to nccl\(\)/);
+    }
+    expect(gpus.machine.count("uniqueId")).toBe(0);
+  },
+);
+
 test("the error of a rank with too short a list shows the number of visible devices", async () => {
   const gpus = cleanGpus();
   const error = await errorOfRank(gpus, 4, { rank: 3, process: new Process(gpus, "0,1") });
