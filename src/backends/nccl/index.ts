@@ -12,7 +12,7 @@ import { openLocal, sessionSetup } from "./open.ts";
 import { assertDevices, assertStreams, type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { needsVariables, reachingPin } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
-import { awaitStarts } from "./process/start-variables.ts";
+import { afterStarts, openAfterMs } from "./process/start-variables.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";
@@ -51,9 +51,11 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
       if (devices === undefined) warnOfManyWorlds(request.size);
-      await awaitStarts(needsVariables(pin));
-      const setup = sessionSetup(options, { pin, size: places.length, plans, libraries });
-      return openLocal(setup, places, request.name);
+      const start = () => {
+        const setup = sessionSetup(options, { pin, size: places.length, plans, libraries });
+        return openLocal(setup, places, request.name);
+      };
+      return afterStarts(needsVariables(pin), start, openAfterMs);
     },
     join: (request) =>
       join(options, request, (libraries, size) =>

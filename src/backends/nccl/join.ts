@@ -10,7 +10,7 @@ import type { Libraries } from "./discovery/libraries.ts";
 import { openJoined, openLocal, type Setup } from "./open.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
 import { needsVariables, reachingPin } from "./process/pinned-start.ts";
-import { awaitStarts, disableRuntimeConnect } from "./process/start-variables.ts";
+import { afterStarts, disableRuntimeConnect, openAfterMs } from "./process/start-variables.ts";
 import {
   type ProcessDevice,
   processDevice,
@@ -46,8 +46,8 @@ export async function join(
   };
   if (job === undefined) {
     const { libraries, place } = await find();
-    await awaitStarts(needsVariables(reachingPin(options.plan)));
-    return openLocal(setupOf(libraries, size), [place], request.name);
+    const start = () => openLocal(setupOf(libraries, size), [place], request.name);
+    return afterStarts(needsVariables(reachingPin(options.plan)), start, openAfterMs);
   }
   return joinLaunched(job, request, {
     name: "nccl",

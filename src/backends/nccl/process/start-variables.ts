@@ -1,6 +1,8 @@
 /** Environment variables that NCCL reads during the start of a communicator: set for that time, then restored. */
 import { isMainThread } from "node:worker_threads";
 import { CommTimeoutError, UnsupportedError } from "../../../api/index.ts";
+import { longestTimerMs } from "../../../api/ledger/turns.ts";
+import { settlesWithin } from "../../../job/async.ts";
 
 /** Values by name. */
 export type Variables = Readonly<Record<string, string>>;
@@ -70,31 +72,38 @@ function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal | undefined):
   });
 }
 
-/** Runs `body`, a start on this thread with or without variables, once it may begin; see `startWithVariables`. */
-export function afterStarts<T>(hasOwn: boolean, body: () => T): T | Promise<T> {
-  if (hasOwn ? startsUnderWay === 0 : startOnly.size === 0) return body();
-  return (hasOwn ? allStarts : pinnedStarts).then(() => afterStarts(hasOwn, body));
-}
+/** Longest wait of a world that opens for other starts. */
+export const openAfterMs = 60_000;
 
 /**
- * Resolves when a start may begin on this thread, with or without variables; see `startWithVariables`.
+ * Runs `body`, a start on this thread with or without variables, once it may begin; see `startWithVariables`.
  *
- * @throws CommTimeoutError if earlier starts take longer than `boundMs`.
+ * @throws CommTimeoutError if other starts take longer than `boundMs`.
  */
-export async function awaitStarts(hasOwn: boolean, boundMs = 60_000): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const text = {
-      headline: `nccl: other communicators of this process were still starting after ${boundMs} ms`,
-      hint: "a pinned plan reaches NCCL by variables, which all that start would see: wait for their split, connect or rebuild, or give it a deadline",
-    };
-    timer = setTimeout(() => reject(new CommTimeoutError(text)), boundMs);
+export function afterStarts<T>(
+  hasOwn: boolean,
+  body: () => T,
+  boundMs = longestTimerMs,
+): T | Promise<Awaited<T>> {
+  const mayBegin = (): boolean => (hasOwn ? startsUnderWay === 0 : startOnly.size === 0);
+  if (mayBegin()) return body();
+  const endMs = performance.now() + boundMs;
+  const begin = async (): Promise<Awaited<T>> => {
+    // Another start may have begun at the end of the one that was waited for.
+    while (!mayBegin()) {
+      const starts = hasOwn ? allStarts : pinnedStarts;
+      if (!(await settlesWithin(endMs - performance.now(), starts))) throw lateError(boundMs);
+    }
+    return await body();
+  };
+  return begin();
+}
+
+function lateError(boundMs: number): CommTimeoutError {
+  return new CommTimeoutError({
+    headline: `nccl: other communicators of this process were still starting after ${boundMs} ms`,
+    hint: "a pinned plan reaches NCCL by variables, which all that start would see: wait for their split, connect or rebuild, or give it a deadline",
   });
-  try {
-    await Promise.race([hasOwn ? allStarts : pinnedStarts, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** Sets the variables. The returned function restores each one, unless its value has changed meanwhile. */

@@ -1,6 +1,6 @@
 /** Starts on JavaScript's thread, such as splits, during another one's start on another thread: variables that either sets. */
 import { connect, createWorld } from "twinccl";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { join } from "../../../../../src/backends/nccl/join.ts";
 import { openLocal } from "../../../../../src/backends/nccl/open.ts";
 import { startWithVariables } from "../../../../../src/backends/nccl/process/start-variables.ts";
@@ -55,15 +55,14 @@ test("a split with a pinned plan waits for a start without one, which would see 
   await world.close();
 });
 
-test("connect of a process by itself waits for another start with a pinned plan", async () => {
-  const { setup, machine } = cleanGpus();
-  const end = await startUnderWay();
+/** Connects a process by itself. */
+const alone = ({ setup }: FakeGpus) => {
   const { libraries } = setup;
   const access = {
     own: new ProcessDevice({}),
     findDevices: async () => ({ libraries, visible: 8 }),
   };
-  const connecting = connect({
+  return connect({
     backend: {
       name: "nccl",
       probe: () => ({ ok: true, reason: "fake GPUs" }),
@@ -71,11 +70,36 @@ test("connect of a process by itself waits for another start with a pinned plan"
       join: (request) => join({}, request, () => setup, access),
     },
   });
+};
+
+test("connect of a process by itself waits for another start with a pinned plan", async () => {
+  const gpus = cleanGpus();
+  const end = await startUnderWay();
+  const connecting = alone(gpus);
   await turns();
-  expect(machine.count("initRank")).toBe(0);
+  expect(gpus.machine.count("initRank")).toBe(0);
   await end();
   await (await connecting).close();
-  expect(machine.count("initRank")).toBe(1);
+  expect(gpus.machine.count("initRank")).toBe(1);
+});
+
+test("connect of a process by itself sees no variable of a start that begins at the end of another", async () => {
+  const gpus = cleanGpus();
+  const end = await startUnderWay();
+  const seen: unknown[] = [];
+  const { nccl } = gpus.setup.libraries;
+  const { initRank } = nccl;
+  vi.spyOn(nccl, "initRank").mockImplementation((...args) => {
+    seen.push(process.env["NCCL_ALGO"]);
+    initRank(...args);
+  });
+  const connecting = alone(gpus);
+  await turns();
+  const next = startWithVariables({ NCCL_ALGO: "Tree" }, () => turns());
+  await end();
+  await next;
+  await (await connecting).close();
+  expect(seen).toEqual([undefined]);
 });
 
 describe("a split during another communicator's start", () => {

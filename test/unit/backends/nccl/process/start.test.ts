@@ -17,7 +17,6 @@ import { PlanLogFile, PlanRecord } from "../../../../../src/backends/nccl/proces
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 import {
   afterStarts,
-  awaitStarts,
   startWithVariables,
   withVariables,
 } from "../../../../../src/backends/nccl/process/start-variables.ts";
@@ -100,9 +99,9 @@ describe("variables", () => {
   test("of another start delay starts without variables, and any start delays one with variables", async () => {
     const [[long, endLong], [pinned, endPinned]] = [held(), held()];
     void startWithVariables({}, () => long);
-    await awaitStarts(false);
+    expect(afterStarts(false, () => "at once")).toBe("at once");
     let mayBegin = false;
-    const withOwn = awaitStarts(true).then(() => {
+    const withOwn = afterStarts(true, () => {
       mayBegin = true;
     });
     await new Promise((resolve) => setImmediate(resolve));
@@ -110,7 +109,7 @@ describe("variables", () => {
     endLong();
     await withOwn;
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => pinned);
-    const without = awaitStarts(false).then(() => process.env["NCCL_ALGO"]);
+    const without = afterStarts(false, () => process.env["NCCL_ALGO"]);
     await new Promise((resolve) => setImmediate(resolve));
     expect(process.env["NCCL_ALGO"]).toBe("Ring");
     endPinned();
@@ -120,13 +119,17 @@ describe("variables", () => {
   test("held too long by others are reported, and block no start for ever", async () => {
     const [long, end] = held();
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
+    await new Promise((resolve) => setImmediate(resolve));
     for (const hasOwn of [false, true]) {
-      const error = await awaitStarts(hasOwn, 20).catch((thrown: unknown) => thrown);
-      expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
-      expect((error as Error).message).toContain("were still starting after 20 ms");
+      const begun = vi.fn();
+      await expect(afterStarts(hasOwn, begun, 20)).rejects.toMatchObject({
+        code: "ERR_COMM_TIMEOUT",
+        message: expect.stringContaining("were still starting after 20 ms"),
+      });
+      expect(begun).not.toHaveBeenCalled();
     }
     end();
-    await awaitStarts(true);
+    await afterStarts(true, () => undefined);
   });
 
   test("are restored when the start fails", async () => {
