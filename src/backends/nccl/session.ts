@@ -254,7 +254,7 @@ export class NcclSession implements QueueingSession {
   }
 
   /**
-   * Ends all communicators, the newest first and none behind another, then memory and streams. Resources that an abort cannot free in time are abandoned.
+   * Ends all communicators at the same time, then frees memory and streams. Resources that an abort cannot free in time are abandoned.
    */
   async #close(): Promise<void> {
     const locals = this.#locals();

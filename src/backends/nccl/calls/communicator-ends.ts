@@ -1,4 +1,4 @@
-/** Ends the communicators of a session: with the other processes where possible, else by an abort. */
+/** Ends the communicators of a session: once the other processes end them too, or without those that are lost or late. */
 
 import { settlesWithin } from "../../../job/async.ts";
 import type { Job } from "../../../job/job.ts";

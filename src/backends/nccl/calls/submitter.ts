@@ -50,7 +50,7 @@ export class Submitter {
       comm.followMemory(set.calls);
       finish = launched ? graph.launch(comm.outOfStep) : this.#submit(comm, set);
     } catch (error) {
-      // It was not made, also where it counts since others waited for it.
+      // The call may count as submitted since it waited at a barrier: a failed one does not count. One that is deferred does.
       comm.countSubmitted(set.number - 1);
       comm.deferRemoteError(error, completion);
       comm.countSubmitted(set.number);
