@@ -6,7 +6,13 @@
  * The barrier keeps a missing rank from blocking the others there, where only an abort ends the wait.
  */
 
-import type { CallDigest, CommInfo, PeerBarrier } from "../api/backend-entry.ts";
+import type {
+  CallDigest,
+  CommInfo,
+  PeerBarrier,
+  PeerProcesses,
+  RemoteEnd,
+} from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import {
   CollectiveMismatchError,
@@ -44,14 +50,8 @@ interface CrossCheckHost {
   readonly onCompare: (comm: CommInfo, number: number) => void;
   readonly missingRanks: Pick<MissingRankFinder, "notSubmitted" | "onSubmitted">;
   readonly waits: StoreWaits;
-  readonly isAbortedElsewhere: IsAbortedElsewhere;
+  readonly remoteEnd: PeerProcesses["remoteEnd"];
 }
-
-/**
- * True where another process is known to have aborted a communicator, or the job to have gone on without this process: open
- * calls end with that reason.
- */
-type IsAbortedElsewhere = (comm: CommInfo) => boolean;
 
 /** The comparisons of one process. */
 export class CrossCheck {
@@ -122,9 +122,10 @@ export class CrossCheck {
         if (this.#mode === "always" && this.#hasAllRanks(comm)) return await exchange;
         return await Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
       } catch (error) {
-        if (isWithoutOthers(error) && this.#job.isAbortedElsewhere(comm))
+        const { lost } = this.#membership;
+        if (isExplained(error, this.#job.remoteEnd(comm), lost))
           await pause(longestTimerMs, bounds.signal);
-        throw peerGoneError(comm, error, this.#membership.lost);
+        throw peerGoneError(comm, error, lost);
       }
     });
     return all.map((each) => new TextDecoder().decode(each));
@@ -216,24 +217,44 @@ function isWithoutOthers(error: unknown): boolean {
   return isRemote(error) || (error as Partial<CommError>).code === "ERR_COMM_CLOSED";
 }
 
+/**
+ * True where another process has aborted the communicator, or the job has gone on without this process, and the others left for
+ * that: open calls end with that reason. The loss of a rank that has not aborted is no such reason, but often that of the abort.
+ */
+function isExplained(
+  error: unknown,
+  end: RemoteEnd | undefined,
+  lost: readonly LostPeer[],
+): boolean {
+  if (!isWithoutOthers(error) || end === undefined) return false;
+  if ("nextGeneration" in end) return true;
+  const { ranks: gone = [] } = error as Partial<CommError>;
+  const isOtherLoss = gone.some((each) => each !== end.rank && isLost(each, lost));
+  return end.aborted !== undefined && !isOtherLoss;
+}
+
+function isLost(rank: number, lost: readonly LostPeer[]): boolean {
+  return lost.some((each) => each.rank === rank);
+}
+
 /** The error of a call that waited for a rank that is gone, with ranks of the communicator; any other error as it is. */
 function peerGoneError(comm: CommInfo, error: unknown, lost: readonly LostPeer[]): unknown {
   if (!isRemote(error)) return error;
   const { ranks: gone = [] } = error as Partial<CommError>;
-  const lostOnes = gone.filter((each) => lost.some(({ rank }) => rank === each));
-  const isLost = lostOnes.length > 0;
-  const ranks = (isLost ? lostOnes : gone).map((each) => comm.ranks.indexOf(each));
+  const lostOnes = gone.filter((each) => isLost(each, lost));
+  const areLost = lostOnes.length > 0;
+  const ranks = (areLost ? lostOnes : gone).map((each) => comm.ranks.indexOf(each));
   const [processes, isGone, hasLeft] =
     ranks.length === 1
       ? ["its process", "is gone", "has left the job"]
       : ["their processes", "are gone", "have left the job"];
-  const why = `${processes} ${isLost ? isGone : hasLeft}`;
+  const why = `${processes} ${areLost ? isGone : hasLeft}`;
   const text = {
     headline: `${ranksText(ranks)} of "${comm.name}" will not make this call: ${why}`,
     hint: "comm.rebuild() continues with the others",
   };
   const facts = { ranks, cause: error };
-  return isLost ? new RankLostError(text, facts) : new RemoteRankError(text, facts);
+  return areLost ? new RankLostError(text, facts) : new RemoteRankError(text, facts);
 }
 
 /** Ranks of a communicator that connect to the rank of this process: all, or some. */
@@ -268,18 +289,18 @@ interface ConnectedPeers {
 export class FirstConnections {
   readonly #membership: Pick<Membership, "awaitBarriers" | "lost">;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #isAbortedElsewhere: IsAbortedElsewhere;
+  readonly #remoteEnd: PeerProcesses["remoteEnd"];
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
   /** `keyOf` gives a communicator the same key in every process. */
   constructor(
     membership: Pick<Membership, "awaitBarriers" | "lost">,
     keyOf: (comm: CommInfo) => string,
-    isAbortedElsewhere: IsAbortedElsewhere,
+    remoteEnd: PeerProcesses["remoteEnd"],
   ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
-    this.#isAbortedElsewhere = isAbortedElsewhere;
+    this.#remoteEnd = remoteEnd;
   }
 
   /** True where the rank of this process is connected to a peer. */
@@ -346,11 +367,12 @@ export class FirstConnections {
       if (signal.aborted) return false;
       // Without the store there is no barrier: the backend gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
-      if (isWithoutOthers(error) && this.#isAbortedElsewhere(comm)) {
+      const { lost } = this.#membership;
+      if (isExplained(error, this.#remoteEnd(comm), lost)) {
         await pause(longestTimerMs, signal);
         return false;
       }
-      throw peerGoneError(comm, error, this.#membership.lost);
+      throw peerGoneError(comm, error, lost);
     }
   }
 }

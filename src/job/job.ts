@@ -70,18 +70,15 @@ export class Job implements PeerProcesses {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.#commStatus = new CommStatus(membership, keyOf);
     this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#commStatus);
-    const isAbortedElsewhere = (comm: CommInfo): boolean => {
-      const ended = this.remoteEnd(comm);
-      return ended !== undefined && ("nextGeneration" in ended || ended.aborted !== undefined);
-    };
+    const remoteEnd = (comm: CommInfo): RemoteEnd | undefined => this.remoteEnd(comm);
     this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,
       onCompare: (comm, number) => this.#noteCompared(comm, number),
       missingRanks: this.#missingRanks,
       waits: this.#waits,
-      isAbortedElsewhere,
+      remoteEnd,
     });
-    this.firstConnections = new FirstConnections(membership, keyOf, isAbortedElsewhere);
+    this.firstConnections = new FirstConnections(membership, keyOf, remoteEnd);
     this.#membership = membership;
     this.#newest = membership;
     this.#opener = opener;

@@ -120,7 +120,7 @@ test("long waits of ranks in several processes add one listener at a time", asyn
     {
       keyOf: () => "world",
       onCompare: () => undefined,
-      isAbortedElsewhere: () => false,
+      remoteEnd: () => undefined,
       missingRanks: {
         notSubmitted: async () => [1],
         onSubmitted: () => {

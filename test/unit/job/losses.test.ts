@@ -1,7 +1,8 @@
 /** Reports of losses reach their generation, also during its start, and no earlier one. */
 import type { Socket } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import type { CommInfo } from "../../../src/api/backend.ts";
+import type { CommInfo, RemoteEnd } from "../../../src/api/backend.ts";
 import { CrossCheck, FirstConnections, StoreWaits } from "../../../src/job/before-calls.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/job/tcp-rendezvous.ts";
@@ -64,22 +65,21 @@ describe("a call that waits in the store for rank 1", () => {
   const comm: CommInfo = { id: 0, name: "world", ranks: [0, 1], local: [0] };
   const keyOf = () => comm.name;
   const missingRanks = { notSubmitted: async () => [], onSubmitted: async () => undefined };
-  const isAbortedElsewhere = () => false;
 
-  const compared = (member: Membership) => {
+  const compared = (member: Membership, of = comm, end?: RemoteEnd) => {
     const waits = new StoreWaits();
     const check = new CrossCheck(member, "always", {
-      ...{ keyOf, onCompare: () => undefined, missingRanks, waits, isAbortedElsewhere },
+      ...{ keyOf, onCompare: () => undefined, missingRanks, waits, remoteEnd: () => end },
     });
     return check.compare(
-      comm,
+      of,
       0,
       () => ({ kind: "barrier", details: () => "" }),
       () => undefined,
     );
   };
-  const connection = (member: Membership, of = comm) =>
-    new FirstConnections(member, keyOf, isAbortedElsewhere).barrier({
+  const connection = (member: Membership, of = comm, end?: RemoteEnd) =>
+    new FirstConnections(member, keyOf, () => end).barrier({
       ...{ comm: of, rank: 0, counters: undefined, connect: async () => true },
       needs: { all: true, peers: new Set() },
     })?.(new AbortController().signal);
@@ -107,6 +107,31 @@ describe("a call that waits in the store for rank 1", () => {
     await zero!.member.leave();
   });
 
+  const all = { ...comm, ranks: [0, 1, 2] };
+
+  // The abort of another survivor, which may have the loss as its reason, arrives before this rank makes the call.
+  test.each(waits)("fails with its loss behind an abort of rank 2: %s", async (_, wait) => {
+    const [zero, one, two] = await fragile(await place(3), 3);
+    one!.cut();
+    await expect.poll(() => zero!.member.lost.length).toBe(1);
+    const failed = Promise.resolve(wait(zero!.member, all, { rank: 2, aborted: "its reason" }));
+    await expect(failed).rejects.toMatchObject({ name: "RankLostError", ranks: [1] });
+    await Promise.all([zero!.member.leave(), two!.member.leave()]);
+  });
+
+  test.each(waits)(
+    "leaves the error to an abort of rank 1 before its loss: %s",
+    async (_, wait) => {
+      const [zero, one, two] = await fragile(await place(3), 3);
+      one!.cut();
+      await expect.poll(() => zero!.member.lost.length).toBe(1);
+      const waiting = Promise.resolve(wait(zero!.member, all, { rank: 1, aborted: "its reason" }));
+      const first = await Promise.race([waiting, pause(200).then(() => "still waits")]);
+      expect(first).toBe("still waits");
+      await Promise.all([zero!.member.leave(), two!.member.leave()]);
+    },
+  );
+
   test.each([
     ["are lost", "their processes are gone"],
     ["leave", "their processes have left the job"],
@@ -117,7 +142,6 @@ describe("a call that waits in the store for rank 1", () => {
       else each!.cut();
     }
     if (how !== "leave") await expect.poll(() => zero!.member.lost.length).toBe(2);
-    const all = { ...comm, ranks: [0, 1, 2] };
     const failed = Promise.resolve(connection(zero!.member, all)).catch((error) => error);
     expect((await failed).message).toContain(
       `ranks 1, 2 of "world" will not make this call: ${why}\n`,
