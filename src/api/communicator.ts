@@ -36,7 +36,10 @@ import type { CommOp } from "./op.ts";
 
 /** The work of a rank so far on one communicator. */
 export interface CommStats {
-  /** Calls posted, by collective: a `sendRecv` is one call, a `group` as many as it holds. */
+  /**
+   * Calls made, by collective: a `sendRecv` is one call, a `group` as many as it holds. Calls that a hook, an abort or an
+   * unobserved failure refuses count, as those that run hooks; calls refused for another reason do not.
+   */
   readonly calls: Readonly<Record<string, number>>;
   /** Bytes of the send buffers of these calls. */
   readonly sendBytes: number;
@@ -320,9 +323,9 @@ export interface Communicator extends AsyncDisposable {
    * callback. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an `allToAllv` needs `recvCounts` and `recv`.
    *
    * All ranks record the same collective calls in the same order. Messages may differ in number and position from rank to rank,
-   * as in the stages of a pipeline. Both ends of each are recorded, with one dtype and count, and either all ranks have messages
-   * or none (`CollectiveMismatchError`). On GPUs with a process for each rank they are part of the CUDA graph: all ranks replay
-   * it together.
+   * as in the stages of a pipeline, and a rank may have none. Both ends of each are recorded, with one dtype and count
+   * (`CollectiveMismatchError`). On GPUs with a process for each rank they are part of the CUDA graph: all ranks replay it
+   * together.
    *
    * `dispose`, or closing the communicator, frees its memory. On GPUs, other calls on the communicator take about 2 µs longer
    * until then.

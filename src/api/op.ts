@@ -16,8 +16,8 @@ export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 /**
  * The promise of one call on one rank: await it, and the result is readable. It goes wherever a `Promise` goes.
  *
- * An operation that is never awaited is no floating promise: its failure refuses the rank's later calls. So the type declares
- * the methods of a promise instead of extending it, and linters let calls in a group stand alone.
+ * An operation that is never awaited is no floating promise: its failure refuses the rank's later calls on its communicator. So
+ * the type declares the methods of a promise instead of extending it, and linters let calls in a group stand alone.
  */
 export interface CommOp<T = unknown> {
   /** Rank in the communicator. */
