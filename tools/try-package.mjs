@@ -6,8 +6,11 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { options } from "./options.mjs";
 
-const tarball = resolve(process.argv[2] ?? "");
+const about = "Installs a packed tarball in an empty folder, and imports every entry.";
+const { _: given } = options({ name: "try-package", about, options: {}, positionals: "TARBALL" });
+const tarball = resolve(given[0] ?? "");
 const folder = mkdtempSync(join(tmpdir(), "try-package-"));
 
 function inFolder(command, args) {

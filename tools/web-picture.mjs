@@ -8,6 +8,9 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { build, preview } from "vite";
 import { chromiumFlags, findChromium, noChromium } from "./chromium.mjs";
+import { options } from "./options.mjs";
+
+options({ name: "web:picture", about: "Writes docs/pictures/playground.png.", options: {} });
 
 const executablePath = findChromium();
 if (executablePath === undefined) throw new Error(noChromium);
