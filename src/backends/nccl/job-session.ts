@@ -42,11 +42,11 @@ export class NcclJobSession extends NcclSession implements JobSession {
   }
 
   get holdsWork(): boolean {
-    return this.#hold.isOn;
+    return this.#hold.holdsWork;
   }
 
   barrier(work: Work): PeerBarrier | undefined {
-    const wait = this.#hold.isOn ? this.#untilFreed : this.#connectionBarrier(work);
+    const wait = this.#hold.holdsWork ? this.#untilSubmissible : this.#connectionBarrier(work);
     if (wait === undefined) return undefined;
     this.openCommunicator(work.comm)?.countWaiting(work);
     // Each of the two may begin while the other one is waited for.
@@ -54,7 +54,7 @@ export class NcclJobSession extends NcclSession implements JobSession {
       (await wait(cancelled)) && ((await this.barrier(work)?.(cancelled)) ?? true);
   }
 
-  readonly #untilFreed: PeerBarrier = (cancelled) => this.#hold.endsBefore(cancelled);
+  readonly #untilSubmissible: PeerBarrier = (cancelled) => this.#hold.endsBefore(cancelled);
 
   #connectionBarrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);

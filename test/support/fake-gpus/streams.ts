@@ -21,6 +21,8 @@ export class Stream {
   submitted = 0;
   done = 0;
   readonly queue: Task[] = [];
+  /** The longest queue so far. CUDA blocks the thread that launches behind about a thousand. */
+  deepest = 0;
   /** The tasks recorded by a capture. */
   recording: TaskMaker[] | undefined;
 
@@ -36,6 +38,7 @@ export class Stream {
     }
     this.queue.push(make());
     this.submitted += 1;
+    this.deepest = Math.max(this.deepest, this.queue.length);
   }
 
   /** Runs what can run; true when anything moved. */

@@ -236,6 +236,7 @@ class RepeatedNcclCall implements RepeatedCall {
       this.#comm.deferAppended(error, completion);
     }
     this.#count(number);
+    this.#comm.progress.countLaunch();
   }
 
   /** Submits the first call of a completion. */

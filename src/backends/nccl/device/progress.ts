@@ -10,7 +10,10 @@ import type { Completion } from "../../../api/backend-entry.ts";
 import { turnAgeMs } from "../../../api/ledger/turns.ts";
 import { runAll } from "../../../api/run-all.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
-import { SubmissionHold } from "./submission-hold.ts";
+import { mostLaunches, SubmissionHold } from "./submission-hold.ts";
+
+/** Launches of one turn after which their end is recorded within it: the hold counts those that are recorded. */
+const launchesPerPoint = 128;
 
 /** Durations of the phases of a wait. */
 interface PollPolicy {
@@ -63,6 +66,8 @@ export class Progress {
   readonly hold: SubmissionHold;
   readonly #spareEvents = new Map<Device, bigint[]>();
   #unrecorded: CompletionPoint | undefined;
+  /** Launches that no point has recorded. */
+  #launches = 0;
   #open: CompletionPoint[] = [];
   #isPolling = false;
   /** Checks while no completion is open; see `watchIdle`. */
@@ -104,6 +109,12 @@ export class Progress {
       this.#unrecorded = new CompletionPoint(devices, owner, completion);
       void passed.then(this.#record);
     } else this.#unrecorded.add(devices, owner, completion);
+    this.countLaunch();
+  }
+
+  /** Counts a launch. After many in one turn, the last completion accepts no more. */
+  countLaunch(): void {
+    if (++this.#launches >= launchesPerPoint) this.#recordEarly();
   }
 
   /** True if work on a device's stream may wait for ranks of other processes without a time limit. */
@@ -156,6 +167,7 @@ export class Progress {
       ),
       ...lost.map((point) => () => {
         const [device] = point.devices;
+        this.#forgetLaunches(point);
         point.settle(closedDeviceError((device as Device).name));
       }),
     ]);
@@ -170,6 +182,8 @@ export class Progress {
       return;
     }
     this.#unrecorded = undefined;
+    const launches = this.#launches;
+    this.#launches = 0;
     const nowMs = performance.now();
     let isDone = false;
     try {
@@ -183,11 +197,44 @@ export class Progress {
       point.settle();
       return;
     }
+    this.#watch(point, launches);
+  };
+
+  /** Records the work of a turn that goes on, and counts the launches that are still under way. */
+  #recordEarly(): void {
+    const point = this.#unrecorded;
+    if (point === undefined || this.hold.isFreeing) return;
+    try {
+      this.#recordEvents(point);
+      for (const each of this.#open) {
+        if (!this.#isDone(each)) break;
+        this.#forgetLaunches(each);
+      }
+    } catch {
+      // The end of the turn tries again, and fails the work where that fails too: here a call is being submitted.
+      return;
+    }
+    point.close();
+    this.#unrecorded = undefined;
+    this.#watch(point, this.#launches);
+    this.#launches = 0;
+  }
+
+  #watch(point: CompletionPoint, launches: number): void {
     this.#open.push(point);
+    point.launches = launches;
+    this.hold.launches += launches;
     if (this.#isPolling) return;
     this.#isPolling = true;
     this.#schedulePoll(performance.now());
-  };
+  }
+
+  #forgetLaunches(point: CompletionPoint): void {
+    const { hold } = this;
+    hold.launches -= point.launches;
+    point.launches = 0;
+    if (hold.launches < mostLaunches) hold.onRoom?.();
+  }
 
   /** True if the streams become idle within `spinUs`. */
   #isDoneWhileSpinning({ devices }: CompletionPoint, nowMs: number): boolean {
@@ -251,7 +298,10 @@ export class Progress {
     }
     if (done === 0 && lost.length === 0) return;
     this.#open = open.slice(done + lost.length);
-    for (const point of open.slice(0, done)) point.settle();
+    for (const point of open.slice(0, done)) {
+      this.#forgetLaunches(point);
+      point.settle();
+    }
     for (const point of lost) this.#fail(point, fault);
   }
 
@@ -267,6 +317,7 @@ export class Progress {
   }
 
   #fail(point: CompletionPoint, error: unknown): void {
+    this.#forgetLaunches(point);
     point.settle(error);
     for (const each of point.events) this.#recycle(each);
   }
@@ -309,6 +360,8 @@ class CompletionPoint {
   devices: readonly Device[];
   /** Events of the streams that have not reached it. */
   readonly events: StreamEvent[] = [];
+  /** Launches that the hold counts. */
+  launches = 0;
   /** True if some of the work, aborted or not, waits for ranks of other processes. */
   spansProcesses: boolean;
   /** The last completion, while more work may follow it on the streams. */

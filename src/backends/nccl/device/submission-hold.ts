@@ -1,7 +1,9 @@
 /**
- * Holds back work for the device while NCCL frees communicators on other threads. CUDA waits there for all kernels of the device,
- * and meanwhile blocks this thread in every call but queries. A kernel that waits for a rank of another process would keep both
- * threads, and no deadline, signal or loss would be noticed.
+ * Holds back work for the device while CUDA could block this thread: a kernel may wait for a rank of another process, and a blocked
+ * thread would notice no deadline, signal or loss.
+ *
+ * CUDA blocks while NCCL frees communicators on other threads: it waits there for all kernels of the device, and meanwhile blocks
+ * this thread in every call but queries. It also blocks while about a thousand launches are queued behind a kernel.
  */
 import { longestTimerMs, nextTurn } from "../../../api/ledger/turns.ts";
 import { keepAlive, settlesWithin } from "../../../job/async.ts";
@@ -11,6 +13,9 @@ const lastConnectionMs = 15_000;
 
 /** Longest time for work on other streams to end before a communicator with work under way is freed. */
 const otherStreamsMs = 1_000;
+
+/** Launches under way from which on work is held back; those of a turn that no completion point has yet come on top. */
+export const mostLaunches = 640;
 
 /** True for the device of a stream that is left out. */
 type IsApart = (device: object) => boolean;
@@ -41,16 +46,26 @@ export class SubmissionHold {
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
+  /** Launches of this rank that are not known to be done. */
+  launches = 0;
+  /** Set while work is held for the launches: to be called once they are fewer than `mostLaunches`. */
+  onRoom: (() => void) | undefined;
+  #room: Promise<void> | undefined;
   /** No free begins before these: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
   readonly #awaited = new Set<Promise<unknown>>();
   readonly #broken = new Set<BrokenWork>();
 
-  /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
+  /** True from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
     return this.#frees > 0;
   }
 
-  /** Resolves when work may be submitted. */
+  /** True while no work may be submitted. */
+  get holdsWork(): boolean {
+    return this.isOn || this.launches >= mostLaunches;
+  }
+
+  /** Resolves when nothing is freed any more. */
   get over(): Promise<void> {
     return this.#over;
   }
@@ -139,10 +154,22 @@ export class SubmissionHold {
 
   /** False where the signal fires before work can be submitted. */
   async endsBefore(cancelled: AbortSignal | undefined): Promise<boolean> {
-    while (this.isOn) {
-      if (!(await keepAlive(settlesWithin(longestTimerMs, this.#over, cancelled)))) return false;
+    while (this.holdsWork) {
+      const over = this.isOn ? this.#over : this.#hasRoom();
+      if (!(await keepAlive(settlesWithin(longestTimerMs, over, cancelled)))) return false;
     }
     return true;
+  }
+
+  #hasRoom(): Promise<void> {
+    this.#room ??= new Promise((resolve) => {
+      this.onRoom = () => {
+        this.#room = undefined;
+        this.onRoom = undefined;
+        resolve();
+      };
+    });
+    return this.#room;
   }
 }
 

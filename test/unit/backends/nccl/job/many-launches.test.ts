@@ -1,0 +1,80 @@
+/** Calls of a job that wait for another rank: CUDA blocks the thread that launches about a thousand of them. */
+import { expect, test } from "vitest";
+import { quickTime } from "../../../../support/quick-time.ts";
+import { cleanGpus, turns } from "../gpus.ts";
+import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
+
+const count = 1_500;
+
+interface Deadline {
+  readonly timeoutMs?: number;
+}
+
+type MakeCalls = (rank: Joined, deadline: Deadline) => Promise<() => PromiseLike<unknown>>;
+
+/** The calls of a rank. */
+const kinds: Readonly<Record<string, MakeCalls>> = {
+  "repeated calls": async ({ comm }: Joined, deadline: Deadline) => {
+    const send = comm.alloc("int32", 1);
+    return () => comm.allReduce({ send, op: "sum", ...deadline });
+  },
+  "calls of many lengths": async ({ comm }: Joined, deadline: Deadline) => {
+    const send = comm.alloc("int32", count);
+    let length = 0;
+    return () => {
+      const part = send.subarray(0, 1 + (length++ % count));
+      return comm.allReduce({ send: part, op: "sum", ...deadline });
+    };
+  },
+  "repeated messages": async ({ comm }: Joined, deadline: Deadline) => {
+    const [send, recv] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+    const peer = 1 - comm.rank;
+    return () => comm.sendRecv({ send, recv, to: peer, from: peer, ...deadline });
+  },
+  replays: async ({ comm }: Joined, deadline: Deadline) => {
+    const send = comm.alloc("int32", 1);
+    const graph = await comm.capture(() => {
+      comm.allReduce({ send, op: "sum" });
+    });
+    return () => graph.replay(deadline);
+  },
+};
+
+const names = Object.keys(kinds);
+
+async function setUp(what: string, deadline: Deadline = {}) {
+  const { machine, ...gpus } = cleanGpus();
+  const ranks = await joinAll(2, undefined, { machine, ...gpus });
+  const calls = await onAll(ranks, (rank) => (kinds[what] as MakeCalls)(rank, deadline));
+  const makeAll = (rank: number) =>
+    Promise.allSettled(Array.from({ length: count }, () => calls[rank]?.()));
+  await onAll(ranks, ({ comm }) => calls[comm.rank]?.() as PromiseLike<unknown>);
+  const deepest = () => Math.max(...Array.from(machine.streams.values(), (each) => each.deepest));
+  return { ranks, makeAll, deepest };
+}
+
+test.each(names)("%s are launched in parts, and all complete", async (what) => {
+  const { ranks, makeAll, deepest } = await setUp(what);
+  const early = makeAll(0);
+  await turns(20);
+  // Below what CUDA takes, and enough for the GPU to have work while the thread is in other code.
+  expect(deepest()).toBeGreaterThan(500);
+  expect(deepest()).toBeLessThan(800);
+  const all = [...(await makeAll(1)), ...(await early)];
+  expect(all.filter(({ status }) => status === "rejected")).toEqual([]);
+  await closeAll(ranks);
+});
+
+test.each(names)("%s that another rank does not make miss their deadlines", async (what) => {
+  const { ranks, makeAll, deepest } = await setUp(what, { timeoutMs: 2_000 });
+  const all = await makeAll(0);
+  expect(deepest()).toBeLessThan(800);
+  const codes = all.map((each) => each.status === "rejected" && each.reason.code);
+  expect(codes[0]).toBe("ERR_COMM_TIMEOUT");
+  // The first one ends the communicator, and with it those behind.
+  const ends = ["ERR_COMM_TIMEOUT", "ERR_COMM_ABORTED"];
+  expect(codes.filter((code) => !ends.includes(code))).toEqual([]);
+  await closeAll(ranks);
+});
