@@ -122,13 +122,19 @@ export abstract class CommError extends Error {
 
   /** The error as plain data, for logs, test runners and other processes: its facts, its stack and the chain of its causes. */
   toJSON(): Record<string, unknown> {
-    const { name, code, message, rank, size, comm, collective, call, device, ranks } = this;
-    const { field, hint, stack } = this;
-    const facts = { rank, size, comm, collective, call, device, ranks, field, hint };
+    const { name, code, message, stack } = this;
+    const facts: Record<string, unknown> = {};
+    for (const each of Object.getOwnPropertyNames(this))
+      if (!engineNames.includes(each)) facts[each] = Reflect.get(this, each);
+    // A program may have added properties that have no JSON.
+    for (const [each, value] of Object.entries(this)) facts[each] = plainData(value);
     const all = { name, code, message, ...facts, stack, cause: plainData(this.cause) };
     return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
   }
 }
+
+/** Properties that the engine gives to every error. */
+const engineNames = Object.getOwnPropertyNames(new Error("", { cause: undefined }));
 
 /** An argument is wrong on this rank; nothing was posted, sent or written. */
 export class InvalidArgumentError extends CommError {
@@ -172,11 +178,6 @@ export class RendezvousError extends CommError {
     this.joined = facts.joined ?? [];
     this.missing = facts.missing ?? [];
   }
-
-  override toJSON(): Record<string, unknown> {
-    const { address, joined, missing } = this;
-    return { ...super.toJSON(), address, joined, missing };
-  }
 }
 
 /** Ranks made different calls where the same was needed; nothing was written on any of them. */
@@ -192,10 +193,6 @@ export class CollectiveMismatchError extends CommError {
   ) {
     super(text, facts);
     hide(this, { values: facts.values ?? [] });
-  }
-
-  override toJSON(): Record<string, unknown> {
-    return { ...super.toJSON(), values: this.values };
   }
 }
 
@@ -231,10 +228,6 @@ export class DeadlockError extends CommError {
   ) {
     super(text, facts);
     hide(this, { waits: facts.waits ?? [] });
-  }
-
-  override toJSON(): Record<string, unknown> {
-    return { ...super.toJSON(), waits: this.waits };
   }
 }
 
@@ -275,10 +268,6 @@ export class CallOrderError extends CommError {
   ) {
     super(text, facts);
     hide(this, { orders: facts.orders ?? [] });
-  }
-
-  override toJSON(): Record<string, unknown> {
-    return { ...super.toJSON(), orders: this.orders };
   }
 }
 

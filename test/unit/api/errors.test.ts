@@ -194,6 +194,28 @@ describe("the classes", () => {
     expect(data.failures[2].error).toMatchObject({ name: "TypeError", message: "why" });
   });
 
+  test("become plain data with the facts of every other class", () => {
+    const { CheckpointError, NonFiniteGradientError, UnusedParametersError } = parallel;
+    const lost = new WebgpuError("adapter 1", "lost", "gone");
+    expect(lost.toJSON()).toMatchObject({ adapter: "adapter 1", fault: "lost" });
+    const native = { cCall: "f", status: 1, statusName: "s", detail: "d" };
+    expect(new NcclError(native).toJSON()).toMatchObject(native);
+    expect(new CheckpointError(text, { file: "a" }).toJSON()).toMatchObject({ file: "a" });
+    for (const Kind of [NonFiniteGradientError, UnusedParametersError]) {
+      expect(new Kind(text, { parameters: ["w"] }).toJSON()).toMatchObject({ parameters: ["w"] });
+    }
+    const orders = [{ rank: 0, calls: [] }];
+    expect(new api.CallOrderError(text, { orders }).toJSON()).toMatchObject({ orders });
+  });
+
+  test("become plain data with what a program has added", () => {
+    const loop: { self?: unknown } = {};
+    loop.self = loop;
+    const error = Object.assign(new CommAbortedError(text), { attempt: 2, loop, ended: () => 0 });
+    const data = JSON.parse(JSON.stringify(error));
+    expect(data).toMatchObject({ attempt: 2, loop: "object that has no JSON" });
+  });
+
   test("become plain data with a cyclic chain of causes", () => {
     const cause = new Error("inner");
     const error = new CommAbortedError(text, { cause });

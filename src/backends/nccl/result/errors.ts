@@ -32,11 +32,6 @@ abstract class NativeError extends CommError implements NativeFailure {
     this.statusName = failure.statusName;
     this.detail = failure.detail;
   }
-
-  override toJSON(): Record<string, unknown> {
-    const { cCall, status, statusName, detail } = this;
-    return { ...super.toJSON(), cCall, status, statusName, detail };
-  }
 }
 
 /** NCCL returned a status other than success. */
