@@ -24,26 +24,8 @@ const checkEveryMs = 250;
 /** `undefined` where the runtime has no process: no listener is installed there. */
 const runtime = runtimeProcess() as (typeof globalThis)["process"] | undefined;
 
-/** A reference to an active world; weak from the first check on. */
-class Entry {
-  #fresh: ActiveWorld | undefined;
-  #ref: WeakRef<ActiveWorld> | undefined;
-
-  constructor(world: ActiveWorld) {
-    this.#fresh = world;
-  }
-
-  get world(): ActiveWorld | undefined {
-    return this.#fresh ?? this.#ref?.deref();
-  }
-
-  /** A new WeakRef holds its target until the end of the turn, so that short runs do without one. */
-  weaken(): void {
-    if (this.#fresh === undefined) return;
-    this.#ref = new WeakRef(this.#fresh);
-    this.#fresh = undefined;
-  }
-}
+/** An active world, as long as it is in memory. */
+type Entry = Pick<WeakRef<ActiveWorld>, "deref">;
 
 const entries = new Set<Entry>();
 let isCheckScheduled = false;
@@ -54,12 +36,12 @@ let listeningFor: Operation | undefined;
 
 /**
  * Prints the waits of a world's ranks when SIGINT interrupts them. Returns the function that ends this. A world that programs
- * may drop (`dropped`) is referenced weakly from the start.
+ * may drop (`dropped`) is referenced weakly. A run is not: the monitor keeps it in memory to its end, and a new WeakRef holds its
+ * target until the end of the turn, in which short runs follow each other.
  */
 export function reportOnInterrupt(world: ActiveWorld, dropped = false): () => void {
   if (typeof runtime?.kill !== "function") return () => undefined;
-  const entry = new Entry(world);
-  if (dropped) entry.weaken();
+  const entry: Entry = dropped ? new WeakRef(world) : { deref: () => world };
   entries.add(entry);
   if (!isCheckScheduled) scheduleCheck();
   return () => void entries.delete(entry);
@@ -73,8 +55,7 @@ function scheduleCheck(): void {
 function checkOpenCalls(): void {
   const open = new Set<Operation>();
   for (const entry of entries) {
-    entry.weaken();
-    const { world } = entry;
+    const world = entry.deref();
     if (world === undefined) entries.delete(entry);
     const awaited = world?.awaited;
     if (awaited !== undefined) open.add(awaited);
@@ -107,7 +88,8 @@ function removeListener(): void {
 
 function onInterrupt(): void {
   removeListener();
-  const texts = [...entries].flatMap(({ world }) => {
+  const texts = [...entries].flatMap((entry) => {
+    const world = entry.deref();
     return world?.awaited === undefined ? [] : [world.interruptedText()];
   });
   // If the program has added a listener meanwhile, that listener decides how the process ends.
