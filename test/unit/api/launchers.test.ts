@@ -82,6 +82,7 @@ describe("a family", () => {
     ["gpu03,gpu04", "gpu03"],
     ["gpu[3,5-9]", "gpu3"],
     ["rack1-[007-008]-ib,x", "rack1-007-ib"],
+    ["rack[1-2]n[3-4,7],x", "rack1n3"],
     [undefined, undefined],
   ])("Slurm's nodes %s begin with %s", (nodes, host) => {
     expect(read({ ...slurm, SLURM_STEP_NODELIST: nodes }).address).toBe(host);
