@@ -322,15 +322,15 @@ class JobCalls {
   /** The order in which each rank has made these calls, or will make them. */
   ordersOf(cycle: readonly JobCall[]): CallOrder[] {
     const orders = [...this.#reports.keys()].map((rank): CallOrder => {
+      // Calls on streams of their own wait for no other communicator.
+      const stream = this.#streamOf(rank, undefined);
       const placed = cycle.flatMap((call) => {
-        const mine = call.made.get(rank);
-        const at = [...call.places].find(([stream]) => stream.rank === rank)?.[1];
+        const [mine, at] = [call.made.get(rank), call.places.get(stream)];
         return mine === undefined || at === undefined ? [] : [{ call: mine, at }];
       });
       const made = placed.sort((a, b) => a.at - b.at).map(({ call }) => plainCall(call));
-      const stream = this.#streams.find((each) => each.rank === rank);
       const later = cycle.flatMap((call): OrderedCall[] => {
-        if (stream === undefined || this.#futurePlace(call, stream) === 0) return [];
+        if (this.#futurePlace(call, stream) === 0) return [];
         const { comm, collective, call: number } = call.first;
         return [{ comm, collective, call: number, isMissing: true }];
       });

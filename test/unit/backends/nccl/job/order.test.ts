@@ -82,6 +82,32 @@ test("a call that a rank would only make behind another one is named as well", a
   );
 });
 
+test("a call that a rank would only make behind another one is named beside an open call on a stream of its own", async () => {
+  const joined = await joinAll(2, undefined, fakeGpus());
+  const errors = await onAll(joined, async ({ comm }: Joined) => {
+    const own = { color: 0, stream: "own" } as const;
+    const other = await comm.split(own);
+    const [dp, tp] = [await comm.split({ color: 0 }), await comm.split({ color: 0 })];
+    const a = comm.alloc("float32", 4);
+    const sum = (on: typeof dp, timeoutMs: number) =>
+      on.allReduce({ send: a, op: "sum", timeoutMs });
+    for (const each of [other, dp, tp]) await sum(each, 5_000);
+    if (comm.rank === 1) return Promise.all([dp, tp].map((on) => caught(sum(on, 300))));
+    const open = caught(sum(other, 5_000));
+    const late = await caught(sum(tp, 300));
+    other.abort();
+    await open;
+    return [late];
+  });
+  const late = errors.flat().filter((error) => String(error).includes("in different orders"));
+  expect(late.length).toBeGreaterThan(0);
+  for (const error of late) {
+    expect(error).toMatchObject({ ranks: [0] });
+    expect(String(error)).toMatch(/rank 0 {2}.*, not made yet\n {2}rank 1 {2}/);
+  }
+  await closeAll(joined);
+});
+
 test("calls in one order on all ranks are late for another reason", async () => {
   const joined = await joinAll(2, "always", fakeGpus());
   const errors = await onAll(joined, async ({ comm }: Joined) => {
