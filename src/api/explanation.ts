@@ -127,7 +127,8 @@ function fieldRules(collective: CollectiveName, size: number): OptionKinds<Quest
 }
 
 function isListOf(value: unknown, length: number, isItem: (item: unknown) => boolean): boolean {
-  return Array.isArray(value) && value.length === length && value.every(isItem);
+  // An array with holes has them as `undefined`.
+  return Array.isArray(value) && value.length === length && Array.from(value).every(isItem);
 }
 
 /** Where a question's buffers start in symmetric memory, in bytes; `undefined` where they are other memory. */

@@ -23,6 +23,8 @@ const senseless: readonly (readonly [string, object | undefined])[] = [
   ["count", { collective: "allReduce", dtype: "int32", count: -1 }],
   ["root", { collective: "broadcast", dtype: "int32", root: 2 }],
   ["counts", { collective: "allToAllv", dtype: "int32", counts: [[1, 2]] }],
+  ["counts", { collective: "allToAllv", dtype: "int32", counts: new Array(2) }],
+  ["counts", { collective: "allGatherv", dtype: "int32", counts: [new Array(2)] }],
   ["symmetric", { collective: "allReduce", dtype: "int32", symmetric: { sendOffset: -4 } }],
 ];
 
