@@ -406,7 +406,7 @@ function countsOf({ collective, calls }: CallSet): BlockCounts | undefined {
 /** Ranks multiply by scalars of their own, which no recorded result of NCCL covers. */
 function scalarsDiffer({ calls }: CallSet): boolean {
   const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
-  return scalars.some((scalar) => scalar !== scalars[0]);
+  return scalars.some((scalar) => !Object.is(scalar, scalars[0]));
 }
 
 /** The device of one simulated rank: its memory is the executor's, or the host's where the executor has none. */

@@ -58,7 +58,8 @@ describe("scalars of a pre-multiplied sum", () => {
     ).text;
 
   test("have a claim if they are equal, and none if they differ", async () => {
-    expect(await scaled(() => 0.3)).not.toContain("unclaimed");
+    for (const scalar of [0.3, Number.NaN])
+      expect(await scaled(() => scalar)).not.toContain("unclaimed");
     expect(await scaled((rank) => rank)).toMatch(/ post .* Ring LL unclaimed\n/);
   });
 });
