@@ -198,6 +198,7 @@ export class CollectiveMismatchError extends CommError {
 
 /** The state of one rank of a deadlocked world. */
 export interface RankWait {
+  /** World rank. */
   readonly rank: number;
   /** `runs`: it awaits none of its calls, but may wait for something else. */
   readonly state: "waits" | "runs" | "finished";
@@ -207,15 +208,18 @@ export interface RankWait {
   readonly call?: number | undefined;
   /** World rank that owns the communicator it called, where that is not its own. */
   readonly owner?: number | undefined;
-  /** The ranks that have not made the matching call, or have made it behind an earlier one. */
+  /** World ranks that have not made the matching call, or have made it behind an earlier one. */
   readonly missing: readonly number[];
-  /** The ranks that have made it behind an earlier call; left out where there are none. */
+  /** World ranks that have made it behind an earlier call; left out where there are none. */
   readonly behind?: readonly number[] | undefined;
   /** Where the rank's program made the call, as `file:line:column`; with `callSites`. */
   readonly place?: string | undefined;
 }
 
-/** Every unfinished rank waits for another one: nothing can ever wake them. */
+/**
+ * Every unfinished rank waits for another one: nothing can ever wake them. `rank`, `ranks` and `size` are those of the world, also
+ * where `comm` is a communicator of a split.
+ */
 export class DeadlockError extends CommError {
   static override readonly name: string = "DeadlockError";
   readonly code = "ERR_COMM_DEADLOCK";
@@ -271,7 +275,10 @@ export class CallOrderError extends CommError {
   }
 }
 
-/** A deadline passed, or a world with `stall: "fail"` stalled. `ranks` are the missing ranks, or the peer of a message. */
+/**
+ * A deadline passed, or a world with `stall: "fail"` stalled. `ranks` are the missing ranks, or the peer of a message; those of the
+ * world for a stall, as of a `DeadlockError`.
+ */
 export class CommTimeoutError extends CommError {
   static override readonly name: string = "CommTimeoutError";
   readonly code = "ERR_COMM_TIMEOUT";
