@@ -6,7 +6,7 @@
  * in use: reading gives undefined contents and writing corrupts the result.
  */
 
-import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
+import { type DType, dtypeInfo, type HostArray, isDType, noDType } from "./dtype.ts";
 import {
   CommClosedError,
   type CommErrorFacts,
@@ -371,15 +371,7 @@ export function bufferOver<D extends DType>(
 
 /** Refuses a length that is no count of elements. */
 export function assertShape(action: string, dtype: unknown, length: unknown): void {
-  if (!isDType(dtype)) {
-    throw new InvalidArgumentError(
-      {
-        headline: `${action}: ${textOf(dtype)} is no dtype`,
-        hint: `dtypes are ${Object.keys(dtypeInfo).join(", ")}`,
-      },
-      { field: "dtype" },
-    );
-  }
+  if (!isDType(dtype)) throw noDType(action, dtype);
   const most = Math.floor(Number.MAX_SAFE_INTEGER / dtypeInfo[dtype].bytes);
   const isCount = typeof length === "number" && Number.isInteger(length) && length >= 0;
   if (isCount && length <= most) return;

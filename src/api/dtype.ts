@@ -85,12 +85,13 @@ export function isDType(value: unknown): value is DType {
  */
 export function bytesOf(dtype: DType): number {
   const bytes = typeof dtype === "string" ? dtypeInfo[dtype]?.bytes : undefined;
-  if (bytes === undefined) throw noDType(dtype);
+  if (bytes === undefined) throw noDType("bytesOf", dtype);
   return bytes;
 }
 
-function noDType(found: unknown): InvalidArgumentError {
-  const headline = `bytesOf: ${textOf(found)} is no dtype`;
+/** The error for what is no dtype. */
+export function noDType(subject: string, found: unknown): InvalidArgumentError {
+  const headline = `${subject}: ${textOf(found)} is no dtype`;
   const hint = `dtypes are ${dtypes.join(", ")}`;
   return new InvalidArgumentError({ headline, hint }, { field: "dtype" });
 }
