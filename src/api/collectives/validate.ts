@@ -21,7 +21,7 @@ import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } 
 import { getOrCreate } from "../get-or-create.ts";
 import { hostBytes } from "../host-array.ts";
 import type { CallFields } from "../ledger/posting.ts";
-import { textOf } from "../option-kinds.ts";
+import { assertRule, integer, textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import type { CollectiveName } from "../specification.ts";
 
@@ -228,12 +228,8 @@ export class Validator {
 
   /** An integer from `least` on. */
   integer(field: string, value: unknown, least: number): void {
-    if (Number.isSafeInteger(value) && (value as number) >= least) return;
-    throw this.fault(
-      field,
-      `found ${textOf(value)}`,
-      least === 0 ? "an integer of at least 0" : "an integer",
-    );
+    const facts = { ...this.#facts, collective: this.#collective };
+    assertRule(this.#collective, field, value, integer(least), facts);
   }
 
   /** An array of `size` counts of elements. */
