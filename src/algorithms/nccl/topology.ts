@@ -166,11 +166,20 @@ const ranksOn = new WeakMap<object, number>();
 
 /** Needs the topology of a machine. */
 export function assertTopology(subject: string, found: unknown): void {
-  const { ranks, nodes, channels } = Object(found) as Topology;
-  const is = Array.isArray(channels);
+  const { ranks, nodes, cpu = "intel", channels, ...figures } = Object(found) as Topology;
+  const is = Array.isArray(channels) && channels.length > 0;
   assertArgument(is, subject, "topology", found, "that of a machine, such as h200x8(8)");
   assertInteger(subject, "topology.ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
   assertInteger(subject, "topology.nodes", nodes, 1, ranks);
+  const isVendor = cpu === "intel" || cpu === "amd";
+  assertArgument(isVendor, subject, "topology.cpu", cpu, '"intel" or "amd"');
+  for (const name of ["ringSearch", "treeSearch"] as const) {
+    const search = Object(figures[name]) as SearchResult;
+    const isSearch = [search.channels, search.bandwidth].every(
+      (each) => Number.isFinite(each) && each > 0,
+    );
+    assertArgument(isSearch, subject, `topology.${name}`, figures[name], "channels and bandwidth");
+  }
   for (const [at, channel] of (channels as readonly unknown[]).entries()) {
     const { ring, tree } = Object(channel) as Partial<ChannelPaths>;
     for (const [name, path] of [["ring", ring] as const, ["tree", tree] as const]) {
