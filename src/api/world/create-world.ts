@@ -53,9 +53,13 @@ export function assertBackend(
   field = "backend",
 ): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) {
-    const { name } = backend as Partial<Backend>;
-    if (typeof name === "string") return;
-    throw invalid(subject, `${field}.name`, textOf(name), "a string");
+    const { name, probe, open, join = open } = backend as Partial<Backend>;
+    if (typeof name !== "string") throw invalid(subject, `${field}.name`, textOf(name), "a string");
+    for (const [method, found] of Object.entries({ probe, open, join })) {
+      if (typeof found === "function") continue;
+      throw invalid(subject, `${field}.${method}`, textOf(found), "a function");
+    }
+    return;
   }
   const isFunction = typeof backend === "function";
   // A simulation has no part in a job of several processes.

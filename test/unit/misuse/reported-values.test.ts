@@ -14,7 +14,7 @@ import {
   sgd,
 } from "twinccl/parallel";
 import { transformer } from "twinccl/parallel/models";
-import { failAt, sim } from "twinccl/sim";
+import { failAt, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
 // biome-ignore lint/suspicious/noExplicitAny: wrong values are the point
@@ -135,6 +135,19 @@ const textless: readonly (readonly [string, () => unknown])[] = [
     "firstAvailable: backends[0].name: found an object, needs a string",
     () => firstAvailable({ ...backend, name: bare }),
   ],
+  [
+    "createWorld: backend.open: found undefined, needs a function",
+    () => createWorld({ backend: { ...backend, open: undefined } as Wrong, size: 2 }),
+  ],
+  [
+    "firstAvailable: backends[0].probe: found an object, needs a function",
+    () => firstAvailable({ ...backend, probe: bare }),
+  ],
+  [
+    "connect: backend.join: found 5, needs a function",
+    () => connect({ backend: { ...backend, join: 5 } as Wrong }),
+  ],
+  ["toSvg: title: found an object, needs a string", () => new Trace().toSvg(bare)],
   ["ParameterSet: declarations[0].name: found an object, needs", () => declared({ name: bare })],
   ['parameter 0 "w": dtype: found an object, needs', () => declared({ dtype: bare })],
   ['parameter 0 "w": shape: found an object, needs', () => declared({ shape: bare })],

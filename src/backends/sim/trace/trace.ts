@@ -16,7 +16,7 @@ import type {
 import { escaped } from "../../../api/error-text.ts";
 import { getOrCreate } from "../../../api/get-or-create.ts";
 import type { CollectiveName } from "../../../api/index.ts";
-import { assertOptions } from "../../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../../api/option-kinds.ts";
 import { sum } from "../../../api/sums.ts";
 import {
   callSpan,
@@ -136,8 +136,13 @@ export class Trace {
     return { displayTimeUnit: "ns", traceEvents: [...names, ...events] };
   }
 
-  /** The trace as a drawing: a band a process, in virtual time, with arrows for messages. */
+  /**
+   * The trace as a drawing: a band a process, in virtual time, with arrows for messages.
+   *
+   * @throws InvalidArgumentError for a title that is no string.
+   */
   toSvg(title = "virtual time"): string {
+    if (typeof title !== "string") throw invalid("toSvg", "title", textOf(title), "a string");
     return timelineSvg(this.toChrome().traceEvents, title);
   }
 
