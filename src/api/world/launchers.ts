@@ -262,7 +262,7 @@ function isStep(stepId: string | undefined): boolean {
 
 /** The first host of a list such as `gpu[03-05,9],login1`. */
 function firstHost(nodes: string | undefined): string | undefined {
-  return nodes?.replace(/\[([^\],-]*)[^\]]*\]/g, "$1").split(",")[0];
+  return nodes?.replace(/\[([^\],-]*)[^\]]*\]/g, "$1").split(",")[0] || undefined;
 }
 
 /** The number of tasks on a node out of a list such as `4(x2),3`: 4 on nodes 0 and 1, 3 on node 2. */
