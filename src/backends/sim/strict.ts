@@ -70,11 +70,10 @@ export class StrictLending {
     calls: readonly RankCall[],
     write: () => void | Promise<void>,
   ): void | Promise<void> {
-    const later = (): Lent[] => calls.flatMap((call) => this.#lentOutputs(comm, call));
-    for (const lent of later()) lent.spoiled = wasWritten(lent);
+    const later = calls.flatMap((call) => this.#lentOutputs(comm, call));
+    for (const lent of later) lent.spoiled = wasWritten(lent);
     const refreshChecksums = (): void => {
-      // Calls that were made while the executor worked are among them.
-      for (const lent of later()) lent.sum = checksum(lent.buffer);
+      for (const lent of later) lent.sum = checksum(lent.buffer);
     };
     const done = write();
     if (done instanceof Promise) return done.then(refreshChecksums);
