@@ -66,8 +66,14 @@ describe("a call that waits in the store for rank 1", () => {
   const keyOf = () => comm.name;
   const missingRanks = { notSubmitted: async () => [], onSubmitted: async () => undefined };
 
-  const compared = (member: Membership, of = comm, end?: RemoteEnd) => {
+  const compared = (
+    member: Membership,
+    of = comm,
+    end?: RemoteEnd,
+    over = new AbortController().signal,
+  ) => {
     const waits = new StoreWaits();
+    over.addEventListener("abort", () => waits.cancel(of));
     const check = new CrossCheck(member, "always", {
       ...{ keyOf, onCompare: () => undefined, missingRanks, waits, remoteEnd: () => end },
     });
@@ -78,11 +84,16 @@ describe("a call that waits in the store for rank 1", () => {
       () => undefined,
     );
   };
-  const connection = (member: Membership, of = comm, end?: RemoteEnd) =>
+  const connection = (
+    member: Membership,
+    of = comm,
+    end?: RemoteEnd,
+    over = new AbortController().signal,
+  ) =>
     new FirstConnections(member, keyOf, () => end).barrier({
       ...{ comm: of, rank: 0, counters: undefined, connect: async () => true },
       needs: { all: true, peers: new Set() },
-    })?.(new AbortController().signal);
+    })?.(over);
 
   const ends = [
     ["is lost", "RankLostError", "its process is gone"],
@@ -125,9 +136,13 @@ describe("a call that waits in the store for rank 1", () => {
       const [zero, one, two] = await fragile(await place(3), 3);
       one!.cut();
       await expect.poll(() => zero!.member.lost.length).toBe(1);
-      const waiting = Promise.resolve(wait(zero!.member, all, { rank: 1, aborted: "its reason" }));
+      const over = new AbortController();
+      const end = { rank: 1, aborted: "its reason" };
+      const waiting = Promise.resolve(wait(zero!.member, all, end, over.signal));
       const first = await Promise.race([waiting, pause(200).then(() => "still waits")]);
       expect(first).toBe("still waits");
+      over.abort();
+      await waiting.catch(() => undefined);
       await Promise.all([zero!.member.leave(), two!.member.leave()]);
     },
   );
