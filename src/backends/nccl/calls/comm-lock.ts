@@ -3,6 +3,7 @@
  * is in one, JavaScript's thread makes none.
  */
 import { runAll } from "../../../api/run-all.ts";
+import { settlesWithin } from "../../../job/async.ts";
 
 /** The calls in progress on other threads, and the steps that wait for them. */
 export class CommLock {
@@ -23,6 +24,12 @@ export class CommLock {
       this.#holders -= 1;
       if (this.#holders === 0) this.release();
     }
+  }
+
+  /** True if no call is in progress, or if the calls end within `boundMs`. */
+  async isFreeWithin(boundMs: number): Promise<boolean> {
+    if (this.isHeld) await settlesWithin(boundMs, new Promise<void>((end) => this.whenFree(end)));
+    return !this.isHeld;
   }
 
   /** Runs a step once no call is in progress, or the lock is released. */

@@ -28,8 +28,11 @@ import { RegisteredWindows } from "./windows.ts";
 /** Longest time for NCCL to abort. Memory that is not freed by then stays. */
 const abortMs = 10_000;
 
-/** Longest time for a registration to settle before an abort. */
-const graceMs = 1_000;
+/**
+ * Longest times for NCCL's calls on other threads to end before an abort: registrations, and all. NCCL 2.28.9 frees the communicator
+ * without a wait for the thread that splits it.
+ */
+const [registrationMs, callsMs] = [1_000, 2_000];
 
 /** One communicator, with the members in this process by rank. */
 export class NcclCommunicator {
@@ -281,20 +284,22 @@ export class NcclCommunicator {
   }
 
   /** Like `#abortHandles`, in a job while no kernel of the rank of this process runs. */
-  #abortWhileIdle(): Promise<boolean> {
-    if (!this.#isInJob) return this.#abortHandles();
+  async #abortWhileIdle(): Promise<boolean> {
+    if (!this.#isInJob) return await this.#abortHandles();
     const { hold } = this.progress;
     const free = () => this.#abortInJob();
-    // Only an abort ends a call of another thread.
-    return this.lock.isHeld ? hold.during(free) : hold.whileIdle(this.#member.local, free);
+    // Past the bound only an abort ends a call of another thread.
+    const isFree = await this.lock.isFreeWithin(callsMs);
+    return await (isFree ? hold.whileIdle(this.#member.local, free) : hold.during(free));
   }
 
   /** Like `#abortHandles` with running calls, in a job behind `othersKnow`; see `SubmissionHold.breakOff`. */
   #breakOff(othersKnow: Promise<void>): Promise<boolean> {
     if (!this.#isInJob) return this.#abortHandles();
     const { local, stream } = this.#member;
+    const ready = Promise.all([othersKnow, this.lock.isFreeWithin(callsMs)]);
     const free = () => this.#abortInJob();
-    return this.progress.hold.breakOff(local, stream.device, othersKnow, free);
+    return this.progress.hold.breakOff(local, stream.device, ready, free);
   }
 
   /** Aborts the handles with their running calls, on other threads, within a bound from `othersKnow` on. */
@@ -313,7 +318,7 @@ export class NcclCommunicator {
     const discarded = isBlocked
       ? this.#member.local.untilIdle().then(() => this.#discardAll())
       : this.#discardAll();
-    if (!(await this.windows.registrationSettles(graceMs))) {
+    if (this.windows.isRegistering && !(await this.lock.isFreeWithin(registrationMs))) {
       // NCCL 2.28.9 corrupts the heap when aborted there while the other rank is dead.
       process.emitWarning(
         `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,

@@ -12,7 +12,6 @@ import {
 import { getOrCreate } from "../../../api/get-or-create.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
 import { runAll } from "../../../api/run-all.ts";
-import { settlesWithin } from "../../../job/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { CommLock } from "./comm-lock.ts";
@@ -28,7 +27,7 @@ export class RegisteredWindows {
   readonly #locate: (member: LocalMember, step: () => void) => void;
   /** By member, and by address of the allocation. */
   readonly #windows = new Map<LocalMember, Map<bigint, bigint>>();
-  #registering: Promise<void> | undefined;
+  #isRegistering = false;
   #isAbandoned = false;
 
   /** `locate` adds the communicator and a member to the error of a step. */
@@ -66,8 +65,7 @@ export class RegisteredWindows {
         if (this.#has(call, side)) continue;
         if (isOver()) return false;
         if (isDisposed(call)) return true;
-        this.#registering = this.#registerSideInBackground(call, side);
-        await this.#registering;
+        await this.#registerSideInBackground(call, side);
       }
     }
     return true;
@@ -80,10 +78,11 @@ export class RegisteredWindows {
     local.heldMemory.hold(ptr);
     try {
       const register = () => this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
+      this.#isRegistering = true;
       const window = await this.#lock.run(register);
       this.#registered(call).set(ptr, window);
     } finally {
-      this.#registering = undefined;
+      this.#isRegistering = false;
       if (!this.#isAbandoned) local.heldMemory.release(ptr);
     }
   }
@@ -107,9 +106,9 @@ export class RegisteredWindows {
     };
   }
 
-  /** True if no registration is in progress, or if it ends within `boundMs`. A registration waits for other ranks. */
-  async registrationSettles(boundMs: number): Promise<boolean> {
-    return this.#registering === undefined || settlesWithin(boundMs, this.#registering);
+  /** True while a registration is in progress on another thread, where it waits for other ranks. */
+  get isRegistering(): boolean {
+    return this.#isRegistering;
   }
 
   /**

@@ -204,6 +204,50 @@ function noting(gpus: FakeGpus, names: readonly (keyof FakeGpus["nccl"]["calls"]
   return noted;
 }
 
+/** Work of a communicator, and whether any of it is on the device when it is aborted. */
+const parents: readonly (readonly [string, (comm: Communicator) => unknown])[] = [
+  ["an idle communicator", () => undefined],
+  [
+    "a communicator with a call under way",
+    (comm) => {
+      const buffer = comm.alloc("int32", 4);
+      if (comm.rank === 0) void errorOf(comm.allReduce({ send: buffer, op: "sum" }));
+    },
+  ],
+];
+
+test.each(parents)("%s is freed once NCCL has split it on its other thread", async (_, begin) => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, "off", gpus);
+  await onAll(ranks, ({ comm }) => comm.barrier());
+  const noted: string[] = [];
+  const { calls: nccl } = gpus.nccl;
+  const { splitInBackground: split, abortInBackground: abort } = nccl;
+  nccl.splitInBackground = async (...args) => {
+    noted.push("splits");
+    const child = await split(...args);
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    noted.push("has split");
+    return child;
+  };
+  nccl.abortInBackground = (handle) => {
+    noted.push("frees");
+    return abort(handle);
+  };
+  const ends = ranks.map(({ comm }) => {
+    const end = errorOf(comm.split({ color: 0, timeoutMs: 100 }));
+    begin(comm);
+    return end;
+  });
+  for (const error of await Promise.all(ends)) expect(error?.code).toBe("ERR_COMM_TIMEOUT");
+  await closeAll(ranks);
+  // Two parents, and two children that nothing owns.
+  expect(noted).toEqual([
+    ...["splits", "splits", "has split", "has split"],
+    ...["frees", "frees", "frees", "frees"],
+  ]);
+});
+
 test("memory is not registered on a communicator that was aborted while its ranks were connected", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
