@@ -20,6 +20,7 @@ import { initAll, initOne } from "./calls/create-communicators.ts";
 import { Device, type RankPlacement } from "./device/device.ts";
 import { LocalRank } from "./device/local-rank.ts";
 import { Progress } from "./device/progress.ts";
+import { SubmissionHold } from "./device/submission-hold.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import { NcclJobSession } from "./job-session.ts";
 import type { NcclOptions } from "./options.ts";
@@ -164,7 +165,8 @@ function abortIfLate(
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
   let opened: NcclSession | undefined;
-  const progress = new Progress(() => opened?.checkAll());
+  const hold = new SubmissionHold(info.local.length < info.ranks.length);
+  const progress = new Progress(() => opened?.checkAll(), undefined, hold);
   const locals: LocalRank[] = [];
   const devices: Device[] = [];
   /** Errors of the release are ignored in favour of the failure. */

@@ -66,8 +66,9 @@ export class Progress {
   readonly hold: SubmissionHold;
   readonly #spareEvents = new Map<Device, bigint[]>();
   #unrecorded: CompletionPoint | undefined;
-  /** Launches that no point has recorded. */
+  /** Launches that no point has recorded, and the number after which one records them. */
   #launches = 0;
+  readonly #mostLaunches: number;
   #open: CompletionPoint[] = [];
   #isPolling = false;
   /** Checks while no completion is open; see `watchIdle`. */
@@ -81,6 +82,7 @@ export class Progress {
     this.#check = check;
     this.#policy = policy;
     this.hold = hold;
+    this.#mostLaunches = hold.spansProcesses ? launchesPerPoint : Infinity;
   }
 
   /** Completions that settle in an order of their own, for work that does not wait for this one's. */
@@ -114,7 +116,7 @@ export class Progress {
 
   /** Counts a launch. After many in one turn, the last completion accepts no more. */
   countLaunch(): void {
-    if (++this.#launches >= launchesPerPoint) this.#recordEarly();
+    if (++this.#launches >= this.#mostLaunches) this.#recordEarly();
   }
 
   /** True if work on a device's stream may wait for ranks of other processes without a time limit. */

@@ -40,6 +40,8 @@ interface BrokenWork {
 
 /** The hold of one session. */
 export class SubmissionHold {
+  /** True where kernels may wait for ranks of other processes: elsewhere a launch that blocks has no rank to wait for. */
+  readonly spansProcesses: boolean;
   /** True while CUDA may block this thread. */
   isFreeing = false;
   /** Frees that are under way, or about to begin. */
@@ -54,6 +56,10 @@ export class SubmissionHold {
   /** No free begins before these: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
   readonly #awaited = new Set<Promise<unknown>>();
   readonly #broken = new Set<BrokenWork>();
+
+  constructor(spansProcesses = true) {
+    this.spansProcesses = spansProcesses;
+  }
 
   /** True from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
