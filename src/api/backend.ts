@@ -189,8 +189,8 @@ export interface JobSession extends Session {
    * peers submit it too. `undefined` for work that cannot block.
    */
   barrier(work: Work): PeerBarrier | undefined;
-  /** True while all work has to wait in `barrier`, also repeated calls. */
-  readonly holdsWork: boolean;
+  /** True while all work of a communicator has to wait in `barrier`, also repeated calls. */
+  holdsWork(comm: CommInfo): boolean;
   readonly peers: PeerProcesses;
   /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */
   rejoin(without: readonly number[] | undefined): Promise<Session>;

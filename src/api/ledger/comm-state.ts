@@ -220,7 +220,7 @@ export abstract class CommState {
 
   /** True while the session takes no work, not even repeated calls. */
   get holdsWork(): boolean {
-    return this.job?.holdsWork === true;
+    return this.job?.holdsWork(this.comm) === true;
   }
 
   // The open calls.

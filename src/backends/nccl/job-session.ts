@@ -1,5 +1,6 @@
 /** The session of one process of a job: comparisons, first connections, losses, and the rebuild. */
 import type {
+  CommInfo,
   CompareDigests,
   JobSession,
   PeerBarrier,
@@ -10,7 +11,7 @@ import type {
 import type { Job } from "../../job/job.ts";
 import { abortedError } from "./calls/communicator.ts";
 import { callBarrier, messagesBarrier } from "./calls/first-connection.ts";
-import type { SubmissionHold } from "./device/submission-hold.ts";
+import type { Progress } from "./device/progress.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 
 /** This process's rank of a job of several processes. */
@@ -20,13 +21,13 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly compare: CompareDigests | undefined;
   readonly compareCaptures: CompareDigests;
   readonly #job: Job;
-  readonly #hold: SubmissionHold;
+  readonly #main: Progress;
 
   constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
     const { job, progress } = parts;
     this.#job = job;
-    this.#hold = progress.hold;
+    this.#main = progress;
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
@@ -41,20 +42,25 @@ export class NcclJobSession extends NcclSession implements JobSession {
     this.#job.onLost(listener);
   }
 
-  get holdsWork(): boolean {
-    return this.#hold.holdsWork;
+  holdsWork(comm: CommInfo): boolean {
+    return this.#progressOf(comm).holdsWork;
+  }
+
+  #progressOf(comm: CommInfo): Progress {
+    return this.openCommunicator(comm)?.progress ?? this.#main;
   }
 
   barrier(work: Work): PeerBarrier | undefined {
-    const wait = this.#hold.holdsWork ? this.#untilSubmissible : this.#connectionBarrier(work);
+    const progress = this.#progressOf(work.comm);
+    const wait: PeerBarrier | undefined = progress.holdsWork
+      ? (cancelled) => progress.holdEndsBefore(cancelled)
+      : this.#connectionBarrier(work);
     if (wait === undefined) return undefined;
     this.openCommunicator(work.comm)?.countWaiting(work);
     // Each of the two may begin while the other one is waited for.
     return async (cancelled) =>
       (await wait(cancelled)) && ((await this.barrier(work)?.(cancelled)) ?? true);
   }
-
-  readonly #untilSubmissible: PeerBarrier = (cancelled) => this.#hold.endsBefore(cancelled);
 
   #connectionBarrier(work: Work): PeerBarrier | undefined {
     const comm = this.openCommunicator(work.comm);
@@ -65,13 +71,13 @@ export class NcclJobSession extends NcclSession implements JobSession {
   }
 
   /**
-   * Resolves while no communicator is being freed: what follows, such as the call of exchanged counts, is submitted then. Rejects where
-   * the communicator ends before.
+   * Resolves while work may be submitted: what follows, such as the call of exchanged counts, is submitted then. Rejects where the
+   * communicator ends before.
    */
   override async execute(work: Work): Promise<void> {
     const comm = this.openCommunicator(work.comm);
     await super.execute(work);
-    if (await this.#hold.endsBefore(comm?.overSignal)) return;
+    if (await (comm?.progress ?? this.#main).holdEndsBefore(comm?.overSignal)) return;
     throw abortedError(work.comm, comm?.abortReason);
   }
 

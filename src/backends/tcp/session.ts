@@ -400,7 +400,7 @@ export class TcpJobSession extends TcpSession implements JobSession {
     return undefined;
   }
 
-  get holdsWork(): boolean {
+  holdsWork(): boolean {
     return false;
   }
 

@@ -7,13 +7,20 @@
  * would starve timers and sockets.
  */
 import type { Completion } from "../../../api/backend-entry.ts";
-import { turnAgeMs } from "../../../api/ledger/turns.ts";
+import { longestTimerMs, turnAgeMs } from "../../../api/ledger/turns.ts";
 import { runAll } from "../../../api/run-all.ts";
+import { keepAlive, settlesWithin } from "../../../job/async.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
-import { mostLaunches, SubmissionHold } from "./submission-hold.ts";
+import { SubmissionHold } from "./submission-hold.ts";
 
-/** Launches of one turn after which their end is recorded within it: the hold counts those that are recorded. */
+/** Launches of one turn after which their end is recorded within it: those count as under way. */
 const launchesPerPoint = 128;
+
+/**
+ * Launches under way from which on work is held back; those of a turn that no completion point has yet come on top. CUDA blocks this
+ * thread while about a thousand are queued on a stream behind a kernel, which may wait for a rank of another process.
+ */
+const mostLaunches = 640;
 
 /** Durations of the phases of a wait. */
 interface PollPolicy {
@@ -69,6 +76,11 @@ export class Progress {
   /** Launches that no point has recorded, and the number after which one records them. */
   #launches = 0;
   readonly #mostLaunches: number;
+  /** Launches that points have recorded and that are not known to be done. */
+  #underWay = 0;
+  /** Set while work is held for them: resolves the promise once they are fewer than `mostLaunches`. */
+  #onRoom: (() => void) | undefined;
+  #room: Promise<void> | undefined;
   #open: CompletionPoint[] = [];
   #isPolling = false;
   /** Checks while no completion is open; see `watchIdle`. */
@@ -117,6 +129,31 @@ export class Progress {
   /** Counts a launch. After many in one turn, the last completion accepts no more. */
   countLaunch(): void {
     if (++this.#launches >= this.#mostLaunches) this.#recordEarly();
+  }
+
+  /** True while no work may be submitted to its streams. */
+  get holdsWork(): boolean {
+    return this.hold.isOn || this.#underWay >= mostLaunches;
+  }
+
+  /** False where the signal fires before work can be submitted to its streams. */
+  async holdEndsBefore(cancelled: AbortSignal | undefined): Promise<boolean> {
+    while (this.holdsWork) {
+      const over = this.hold.isOn ? this.hold.over : this.#hasRoom();
+      if (!(await keepAlive(settlesWithin(longestTimerMs, over, cancelled)))) return false;
+    }
+    return true;
+  }
+
+  #hasRoom(): Promise<void> {
+    this.#room ??= new Promise((resolve) => {
+      this.#onRoom = () => {
+        this.#room = undefined;
+        this.#onRoom = undefined;
+        resolve();
+      };
+    });
+    return this.#room;
   }
 
   /** True if work on a device's stream may wait for ranks of other processes without a time limit. */
@@ -225,17 +262,16 @@ export class Progress {
   #watch(point: CompletionPoint, launches: number): void {
     this.#open.push(point);
     point.launches = launches;
-    this.hold.launches += launches;
+    this.#underWay += launches;
     if (this.#isPolling) return;
     this.#isPolling = true;
     this.#schedulePoll(performance.now());
   }
 
   #forgetLaunches(point: CompletionPoint): void {
-    const { hold } = this;
-    hold.launches -= point.launches;
+    this.#underWay -= point.launches;
     point.launches = 0;
-    if (hold.launches < mostLaunches) hold.onRoom?.();
+    if (this.#underWay < mostLaunches) this.#onRoom?.();
   }
 
   /** True if the streams become idle within `spinUs`. */
@@ -362,7 +398,7 @@ class CompletionPoint {
   devices: readonly Device[];
   /** Events of the streams that have not reached it. */
   readonly events: StreamEvent[] = [];
-  /** Launches that the hold counts. */
+  /** Launches of it that count as under way. */
   launches = 0;
   /** True if some of the work, aborted or not, waits for ranks of other processes. */
   spansProcesses: boolean;

@@ -1,9 +1,7 @@
 /**
- * Holds back work for the device while CUDA could block this thread: a kernel may wait for a rank of another process, and a blocked
- * thread would notice no deadline, signal or loss.
- *
- * CUDA blocks while NCCL frees communicators on other threads: it waits there for all kernels of the device, and meanwhile blocks
- * this thread in every call but queries. It also blocks while about a thousand launches are queued behind a kernel.
+ * Holds back work for the device while NCCL frees communicators on other threads. CUDA waits there for all kernels of the device,
+ * and meanwhile blocks this thread in every call but queries. A kernel that waits for a rank of another process would keep both
+ * threads, and no deadline, signal or loss would be noticed.
  */
 import { longestTimerMs, nextTurn } from "../../../api/ledger/turns.ts";
 import { keepAlive, settlesWithin } from "../../../job/async.ts";
@@ -13,9 +11,6 @@ const lastConnectionMs = 15_000;
 
 /** Longest time for work on other streams to end before a communicator with work under way is freed. */
 const otherStreamsMs = 1_000;
-
-/** Launches under way from which on work is held back; those of a turn that no completion point has yet come on top. */
-export const mostLaunches = 640;
 
 /** True for the device of a stream that is left out. */
 type IsApart = (device: object) => boolean;
@@ -48,11 +43,6 @@ export class SubmissionHold {
   #frees = 0;
   #over: Promise<void> = Promise.resolve();
   #end = (): void => undefined;
-  /** Launches of this rank that are not known to be done. */
-  launches = 0;
-  /** Set while work is held for the launches: to be called once they are fewer than `mostLaunches`. */
-  onRoom: (() => void) | undefined;
-  #room: Promise<void> | undefined;
   /** No free begins before these: first connections under way, whose kernels wait for other ranks, and news of `breakOff`. */
   readonly #awaited = new Set<Promise<unknown>>();
   readonly #broken = new Set<BrokenWork>();
@@ -61,14 +51,9 @@ export class SubmissionHold {
     this.spansProcesses = spansProcesses;
   }
 
-  /** True from the turn before the first free on, until the last one has settled. */
+  /** True while no work may be submitted: from the turn before the first free on, until the last one has settled. */
   get isOn(): boolean {
     return this.#frees > 0;
-  }
-
-  /** True while no work may be submitted. */
-  get holdsWork(): boolean {
-    return this.isOn || this.launches >= mostLaunches;
   }
 
   /** Resolves when nothing is freed any more. */
@@ -158,24 +143,12 @@ export class SubmissionHold {
     return true;
   }
 
-  /** False where the signal fires before work can be submitted. */
-  async endsBefore(cancelled: AbortSignal | undefined): Promise<boolean> {
-    while (this.holdsWork) {
-      const over = this.isOn ? this.#over : this.#hasRoom();
-      if (!(await keepAlive(settlesWithin(longestTimerMs, over, cancelled)))) return false;
+  /** False where the signal fires before nothing is freed any more. */
+  async endsBefore(cancelled: AbortSignal): Promise<boolean> {
+    while (this.isOn) {
+      if (!(await keepAlive(settlesWithin(longestTimerMs, this.#over, cancelled)))) return false;
     }
     return true;
-  }
-
-  #hasRoom(): Promise<void> {
-    this.#room ??= new Promise((resolve) => {
-      this.onRoom = () => {
-        this.#room = undefined;
-        this.onRoom = undefined;
-        resolve();
-      };
-    });
-    return this.#room;
   }
 }
 

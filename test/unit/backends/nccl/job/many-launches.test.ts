@@ -78,3 +78,15 @@ test.each(names)("%s that another rank does not make miss their deadlines", asyn
   expect(codes.filter((code) => !ends.includes(code))).toEqual([]);
   await closeAll(ranks);
 });
+
+test("calls that wait by the hundred delay none on another stream", async () => {
+  const ranks = await joinAll(2);
+  const [first, second] = ranks as [Joined, Joined];
+  const apart = await onAll(ranks, ({ comm }) => comm.split({ color: 0, stream: "own" }));
+  const early = Array.from({ length: count }, () => first.comm.barrier());
+  await turns(20);
+  await Promise.all(apart.map((each) => each.barrier({ timeoutMs: 2_000 })));
+  const late = Array.from({ length: count }, () => second.comm.barrier());
+  await Promise.all([...early, ...late]);
+  await closeAll(ranks);
+});

@@ -365,7 +365,8 @@ test.each([
     for (const parent of parents) parent?.abort(new Error("enough of this"));
     for (const error of splits) expect(await error).toMatchObject({ code: "ERR_COMM_ABORTED" });
     await turns(20);
-    const isHeld = (): boolean[] => ranks.map(({ session }) => session.holdsWork);
+    const world = { id: 0, name: "world", ranks: [0, 1], local: [0] };
+    const isHeld = (): boolean[] => ranks.map(({ session }) => session.holdsWork(world));
     expect(isHeld()).toEqual([false, false]);
     let free = (): void => undefined;
     const freed = new Promise<void>((resolve) => {
