@@ -170,7 +170,7 @@ export class NcclCommunicator {
     if (this.info.ownStream !== true) return;
     for (const call of calls) {
       const { local, stream } = this.member(call.rank);
-      local.memoryOrder.follow(stream.device, operationsOf(call));
+      if (local.memoryOrder.follow(stream.device, operationsOf(call))) this.progress.launches++;
     }
   }
 

@@ -164,7 +164,9 @@ export class Submitter {
     let sequence: CallSequence;
     try {
       for (const call of calls) args.push(comm.callArgs(call));
-      sequence = nccl.sequence(groupsOf(args, nccl.hasAllToAll));
+      const groups = groupsOf(args, nccl.hasAllToAll);
+      sequence = nccl.sequence(groups);
+      if (groups.length > 1) sequence = counting(comm, sequence, groups.length - 1);
       sequence.run();
     } catch (error) {
       // Operators that cannot be ended either must not hide why the call failed.
@@ -276,6 +278,16 @@ function followingMemory(
     run: () => {
       comm.followMemory(calls);
       sequence.run();
+    },
+  };
+}
+
+/** Calls of several groups, each of which is a launch. */
+function counting({ progress }: NcclCommunicator, calls: CallSequence, further: number) {
+  return {
+    run: () => {
+      calls.run();
+      progress.launches += further;
     },
   };
 }

@@ -215,17 +215,19 @@ class StagedRange implements Range {
   /** Copies the inputs to the device in stream order, including results still in transit. */
   copyIn(): void {
     const { stream } = this.member;
-    const { device, staging } = stream;
+    const { device, staging, progress } = stream;
     let left: readonly Range[] = this.#read;
     for (const { area, range } of (pendingCopyBacks.get(stream) ?? []).toReversed()) {
       if (area.memory !== this.memory) continue;
       for (const { begin, end } of area === this ? [] : intersection(left, range)) {
         device.use().copy(this.addressOf(begin), area.addressOf(begin), end - begin, device.stream);
+        progress.launches++;
       }
       left = difference(left, range);
     }
     for (const { begin, end } of left) {
       staging.upload(this.addressOf(begin), this.#bytes({ begin, end }));
+      progress.launches++;
     }
   }
 
@@ -234,6 +236,7 @@ class StagedRange implements Range {
     const { stream } = this.member;
     const others = pendingCopyBacks.get(stream) ?? [];
     const own = this.#written.map((range) => {
+      stream.progress.launches++;
       const bytes = stream.staging.startDownload(
         this.addressOf(range.begin),
         range.end - range.begin,

@@ -60,16 +60,17 @@ export class MemoryOrder {
 
   /**
    * Has the next call of a stream that has joined wait for operations. Where the caller may have put work on the main stream, it
-   * waits for all of that.
+   * waits for all of that. True where a wait was put on the stream.
    */
-  follow(device: Device, operations: readonly (MemoryOperation | undefined)[]): void {
+  follow(device: Device, operations: readonly (MemoryOperation | undefined)[]): boolean {
     let awaited = this.#base as MemoryOperation;
     for (const each of operations)
       if (each !== undefined && each.number > awaited.number) awaited = each;
     if (this.#main.isLent) awaited = this.#record();
-    if (awaited.number <= (this.#seen.get(device) ?? 0)) return;
+    if (awaited.number <= (this.#seen.get(device) ?? 0)) return false;
     if (!awaited.isDone) device.useForStream().streamWaitEvent(device.stream, awaited.event);
     this.#seen.set(device, awaited.number);
+    return !awaited.isDone;
   }
 
   /** Destroys the events. */

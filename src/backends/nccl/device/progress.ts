@@ -73,8 +73,9 @@ export class Progress {
   readonly hold: SubmissionHold;
   readonly #spareEvents = new Map<Device, bigint[]>();
   #unrecorded: CompletionPoint | undefined;
-  /** Launches that no point has recorded, and the number after which one records them. */
-  #launches = 0;
+  /** Launches that no point has recorded. A submission counts one, and adds those that it makes beside that. */
+  launches = 0;
+  /** The number of launches after which a point records them. */
   readonly #mostLaunches: number;
   /** Launches that points have recorded and that are not known to be done. */
   #underWay = 0;
@@ -128,7 +129,7 @@ export class Progress {
 
   /** Counts a launch. After many in one turn, the last completion accepts no more. */
   countLaunch(): void {
-    if (++this.#launches >= this.#mostLaunches) this.#recordEarly();
+    if (++this.launches >= this.#mostLaunches) this.#recordEarly();
   }
 
   /** True while no work may be submitted to its streams. */
@@ -221,8 +222,8 @@ export class Progress {
       return;
     }
     this.#unrecorded = undefined;
-    const launches = this.#launches;
-    this.#launches = 0;
+    const { launches } = this;
+    this.launches = 0;
     const nowMs = performance.now();
     let isDone = false;
     try {
@@ -255,8 +256,8 @@ export class Progress {
     }
     point.close();
     this.#unrecorded = undefined;
-    this.#watch(point, this.#launches);
-    this.#launches = 0;
+    this.#watch(point, this.launches);
+    this.launches = 0;
   }
 
   #watch(point: CompletionPoint, launches: number): void {

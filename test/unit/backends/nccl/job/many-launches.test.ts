@@ -33,6 +33,19 @@ const kinds: Readonly<Record<string, MakeCalls>> = {
     const peer = 1 - comm.rank;
     return () => comm.sendRecv({ send, recv, to: peer, from: peer, ...deadline });
   },
+  "calls of several launches": async ({ comm }: Joined, deadline: Deadline) => {
+    const [send, recv] = [comm.alloc("int32", 2), comm.alloc("int32", 1)];
+    const sendCounts = [1, 1];
+    return () => comm.reduceScatterv({ send, recv, sendCounts, op: "sum", ...deadline });
+  },
+  "calls with arrays": async ({ comm }: Joined, deadline: Deadline) => {
+    const send = new Int32Array(1);
+    return () => comm.allReduce({ send, op: "sum", ...deadline });
+  },
+  "calls on another stream behind writes": async ({ comm }: Joined, deadline: Deadline) => {
+    const own = await comm.split({ color: 0, stream: "own" });
+    return () => own.allReduce({ send: comm.alloc("int32", 1), op: "sum", ...deadline });
+  },
   replays: async ({ comm }: Joined, deadline: Deadline) => {
     const send = comm.alloc("int32", 1);
     const graph = await comm.capture(() => {
@@ -45,7 +58,7 @@ const kinds: Readonly<Record<string, MakeCalls>> = {
 const names = Object.keys(kinds);
 
 async function setUp(what: string, deadline: Deadline = {}) {
-  const { machine, ...gpus } = cleanGpus();
+  const { machine, ...gpus } = cleanGpus({ staging: "copy" });
   const ranks = await joinAll(2, undefined, { machine, ...gpus });
   const calls = await onAll(ranks, (rank) => (kinds[what] as MakeCalls)(rank, deadline));
   const makeAll = (rank: number) =>
