@@ -501,11 +501,13 @@ export function counterparts(
   for (const direction of ["send", "recv"] as const) {
     const other = direction === "send" ? "recv" : "send";
     for (const peer of batch.ends[direction].keys()) {
+      const others = batchesIn(streams[peer], batch.comm);
+      if (others.length === 0) continue;
       // Messages match in the order posted: as many as come before those of the batch come before their other ends.
       const first = before.reduce((sum, each) => sum + each.openCount(direction, peer), 0);
       const behind = first + batch.openCount(direction, peer);
       let count = 0;
-      for (const entry of batchesIn(streams[peer], batch.comm)) {
+      for (const entry of others) {
         if (count >= behind) break;
         const from = count;
         count += entry.openCount(other, batch.rank);

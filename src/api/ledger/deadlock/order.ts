@@ -98,6 +98,10 @@ function cycleAt(
   const graph = new StreamGraph(queues);
   // A message waits for nothing but what is before it, and keeps its other ends waiting for the same.
   const goals = made instanceof MessageBatch ? graph.counterparts(made) : [made];
+  // The call is the last of this rank: without another rank or other ends nothing waits for it, whatever the number of open calls.
+  const isAwaited =
+    made instanceof MessageBatch ? goals.some((each) => each !== made) : made.arrived > 1;
+  if (!isAwaited) return undefined;
   const cycle = findCycle(goals, [graph.beforeIn(made, rank)], (call) => graph.before(call));
   // Calls of one communicator that wait for each other are a deadlock like any other.
   return cycle?.some(({ comm }) => comm !== made.comm) === true ? cycle : undefined;

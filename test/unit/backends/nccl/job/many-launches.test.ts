@@ -1,4 +1,5 @@
 /** Calls of a job that wait for another rank: CUDA blocks the thread that launches about a thousand of them. */
+import type { Communicator } from "twinccl";
 import { expect, test } from "vitest";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
@@ -32,6 +33,15 @@ const kinds: Readonly<Record<string, MakeCalls>> = {
     const [send, recv] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
     const peer = 1 - comm.rank;
     return () => comm.sendRecv({ send, recv, to: peer, from: peer, ...deadline });
+  },
+  // Each that is held is compared with the order of those before it.
+  "repeated messages of two communicators": async ({ comm }: Joined, deadline: Deadline) => {
+    const comms = [comm, await comm.split({ color: 0 })];
+    const [send, recv] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+    const ends = { send, recv, to: 1 - comm.rank, from: 1 - comm.rank };
+    for (const each of comms) await each.sendRecv(ends);
+    let made = 0;
+    return () => (comms[made++ % 2] as Communicator).sendRecv({ ...ends, ...deadline });
   },
   "calls of several launches": async ({ comm }: Joined, deadline: Deadline) => {
     const [send, recv] = [comm.alloc("int32", 2), comm.alloc("int32", 1)];
