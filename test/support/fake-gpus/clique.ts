@@ -184,7 +184,8 @@ export class Clique {
         const from = awaited && broken !== undefined ? op.buffer : buffer;
         if (from === undefined) continue;
         const bytes = op.count * bytesOf(op.dtype);
-        this.#machine.memory.range(from, bytes, kernel.owner.device).fill(0x5a);
+        // A reduce gives nothing to ranks beside the root.
+        if (from !== 0n) this.#machine.memory.range(from, bytes, kernel.owner.device).fill(0x5a);
         kernel.open.delete(op);
       }
     }
