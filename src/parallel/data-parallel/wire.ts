@@ -122,6 +122,12 @@ class HalfExchange implements BucketExchange {
   }
 }
 
+/** The least number of elements that is such a share of all; the product may be rounded beyond it, as that of 0.07 and 100. */
+function countOf(share: number, length: number): number {
+  const count = Math.ceil(length * share);
+  return (count - 1) / length >= share ? count - 1 : count;
+}
+
 /**
  * All-gathers of each rank's largest elements and their places, summed in the order of ranks. A rank adds unsent gradients to
  * its next ones, so none is lost.
@@ -136,7 +142,7 @@ class TopExchange implements BucketExchange {
   op: CommOp | undefined;
 
   constructor(comm: Communicator, share: number, dtype: ParameterDType, length: number) {
-    const count = Math.min(length, Math.ceil(length * share));
+    const count = countOf(share, length);
     this.#comm = comm;
     this.residual = zerosOf(dtype, length);
     this.#contribution = zerosOf(dtype, length);

@@ -193,6 +193,28 @@ describe("training", () => {
     expect(values).toEqual([expected, expected]);
   });
 
+  test("sends a share that is a whole number of elements as that number", async () => {
+    for (const [topK, length, count] of [
+      [0.07, 100, 7],
+      [0.29, 100, 29],
+      [0.011, 1000, 11],
+      [0.07, 101, 8],
+      [1e-9, 3, 1],
+      [1, 3, 3],
+    ] as const) {
+      const sent = await inWorld(1, async (comm) => {
+        const set = new ParameterSet([{ name: "w", shape: [length] }]);
+        const trainer = await DataParallel.create(comm, set, { wire: { topK } });
+        await trainer.step([0], (_, ready) => {
+          ready("w", new Float32Array(length).fill(1));
+          return { loss: 0, samples: 1 };
+        });
+        return Array.from(set.get("w").gradient).filter((each) => each !== 0).length;
+      });
+      expect(sent, `${topK} of ${length}`).toEqual([count]);
+    }
+  });
+
   test("keeps the unsent rest: nothing of a gradient is lost", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
