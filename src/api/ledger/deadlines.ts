@@ -242,19 +242,29 @@ export async function timeoutCause(
       ? behindEarlierCall
       : missingCause(commRanks(comm, ranks), commRanks(comm, silent));
   }
-  if (comm.local.includes(peer) && isWaiting && !isBehind) return missingCause([peer]);
+  const isOwn = comm.local.includes(peer);
+  if (isOwn && isWaiting && !isBehind && lacksOwnEnd(queues, op.rank)) return missingCause([peer]);
   const together = [
     ...queues.batchOf(posting),
     ...submitted.submittedWith(posting),
   ] as TransferPosting[];
   const remote = together.filter((end) => !comm.local.includes(end.peer));
+  // A message of a rank to itself waits with those that were made with it.
+  const other = isOwn ? remote[0]?.peer : peer;
+  if (other === undefined) return isBehind ? behindEarlierCall : missingCause([]);
   const found = await job?.peers.missingEnds(comm, remote);
   const missing = found && commRanks(comm, found.ranks);
   // A call behind an earlier one is not dispatched yet: to the others this rank is the missing one.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
   return isUpToUs && isBehind
     ? behindEarlierCall
-    : messageTimeoutCause(peer, missing, commRanks(comm, found?.silent ?? []));
+    : messageTimeoutCause(other, missing, commRanks(comm, found?.silent ?? []));
+}
+
+/** True where a rank's messages to itself at the head of its stream have not all got both ends. */
+function lacksOwnEnd(queues: RankQueues, rank: number): boolean {
+  const batch = queues.batch(rank);
+  return batch?.openCount("send", rank) !== batch?.openCount("recv", rank);
 }
 
 const behindEarlierCall: TimeoutCause = {

@@ -261,9 +261,30 @@ test("a message of a rank to itself that waits ends with its signal, its deadlin
     if (how === "abort") for (const { comm } of ranks) comm.abort(new Error("enough of this"));
     const code = how === "deadline" ? "ERR_COMM_TIMEOUT" : "ERR_COMM_ABORTED";
     for (const error of errors) expect(await error, how).toMatchObject({ code });
+    if (how === "deadline") {
+      for (const error of errors) expect(await error).toMatchObject({ ranks: [] });
+      expect((await errors[0])?.message).toContain("all ranks had made it");
+    }
     free();
     await closeAll(ranks);
   }
+});
+
+test("a message of a rank to itself that waits with others at a deadline names their rank, not its own", async () => {
+  const { ranks, free } = await whileFreed("close");
+  const [{ comm }] = ranks as [Joined];
+  const [send, recv] = [comm.alloc("float32", 4), comm.alloc("float32", 4)];
+  let own: PromiseLike<unknown> | undefined;
+  const group = comm.group(() => {
+    own = comm.sendRecv({ send, to: 0, recv, from: 0, timeoutMs: 100 });
+    comm.send({ send, peer: 1 });
+  });
+  group.then(null, () => undefined);
+  const error = await errorOf(own ?? group);
+  expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+  expect(error?.message).toMatch(/: rank 1 had not made it$/m);
+  free();
+  await closeRest(ranks);
 });
 
 const worksAlone: typeof works = [
