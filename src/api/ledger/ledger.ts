@@ -74,19 +74,20 @@ export class Ledger extends CommState {
     return reason === undefined ? this.currentContext(rank) : undefined;
   }
 
-  /** Takes a rank's next collective call. */
-  post(rank: number, posting: Posting): void {
+  /** Takes a rank's next collective call. `beforeDispatch` may cancel it. */
+  post(rank: number, posting: Posting, beforeDispatch?: () => void): void {
     this.#sealRows();
     if (!this.admit(rank, posting)) return;
-    this.enqueue(rank, posting, this.batches.ofRank(rank).assign(posting.op));
+    this.enqueue(rank, posting, this.batches.ofRank(rank).assign(posting.op), beforeDispatch);
   }
 
-  enqueue(rank: number, posting: Posting, number: number): void {
+  enqueue(rank: number, posting: Posting, number: number, beforeDispatch?: () => void): void {
     const pending = this.#collectiveAt(number);
     pending.add(posting);
     this.queues.push(rank, pending);
     if (posting.timeoutMs !== undefined) this.deadlines?.watch(posting);
     this.#notePosted(pending, rank);
+    beforeDispatch?.();
     if (pending.complete) this.dispatchReady();
   }
 

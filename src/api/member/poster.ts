@@ -327,11 +327,11 @@ export class Poster {
     const call = this.#createCall(collected);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
     if (!isNotified) this.#notify(call, op, this.nextNumber());
-    this.#ledger.post(this.facts.rank, this.#posting(collected, call, prepared, op));
-    markInUse(op, call);
     const signal = options?.signal;
-    if (signal !== undefined && op.pending)
-      cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
+    const watch =
+      signal && (() => cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op));
+    this.#ledger.post(this.facts.rank, this.#posting(collected, call, prepared, op), watch);
+    markInUse(op, call);
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {

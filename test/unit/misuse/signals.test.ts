@@ -112,6 +112,45 @@ describe("a signal", () => {
     },
   );
 
+  test.each([[false], [true]])(
+    "that a hook of the last rank fires cancels the call, and the communicator takes others: in a group %s",
+    async (isGrouped) => {
+      await using world = await createWorld({ backend: sim(), size: 3 });
+      const reason = new Error("a hook has seen enough");
+      const results = await within(
+        3000,
+        world.run(async (comm) => {
+          const send = Int32Array.of(comm.rank + 1);
+          const cancel = new AbortController();
+          const { signal } = cancel;
+          if (comm.rank === 2) {
+            await new Promise((resolve) => setTimeout(resolve, 5));
+            comm.hooks.before(({ call }) => {
+              if (call === 0) cancel.abort(reason);
+            });
+          }
+          let op: PromiseLike<unknown> | undefined;
+          const make = (): void => {
+            op = comm.allReduce({ send, op: "sum", signal });
+          };
+          if (isGrouped) comm.group(make).then(null, () => undefined);
+          else make();
+          const first = await outcome(op as PromiseLike<unknown>);
+          const kept = send[0];
+          await comm.allReduce({ send, op: "sum" });
+          return [first, kept, send[0]];
+        }),
+      );
+      const others = { code: "ERR_COMM_ABORTED", ranks: [2], cause: undefined };
+      expect(results).toEqual([
+        [others, 1, 6],
+        [others, 2, 6],
+        [{ code: "ERR_COMM_ABORTED", ranks: [], cause: reason }, 3, 6],
+      ]);
+      await expectHealthy(world);
+    },
+  );
+
   test("may be shared by many calls without a warning about leaked listeners", async () => {
     const warnings: string[] = [];
     const note = (warning: Error): void => void warnings.push(String(warning));
