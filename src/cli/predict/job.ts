@@ -1,6 +1,7 @@
 /** `twinccl predict --job FILE`: a program in virtual time, with buffers that have sizes and no contents. */
 import { type LinkOptions, linkOf } from "../../algorithms/index.ts";
 import { linkText } from "../../algorithms/plans/index.ts";
+import { countText } from "../../api/error-text.ts";
 import { createWorld } from "../../api/index.ts";
 import { Trace } from "../../backends/sim/index.ts";
 import { linkAsked, maxRanks } from "../args.ts";
@@ -28,7 +29,9 @@ export async function predictJob(
   const write = outputFile("--out", parsed.text("out"));
   const draw = outputFile("--svg", parsed.text("svg"));
   const writeTrace = outputFile("--trace", parsed.text("trace"));
-  const trace = new Trace({ messages: false });
+  const what = `running ${file} on ${countText(ranks, "rank")}`;
+  context.progress(what);
+  const trace = new JobTrace((events) => context.progress(`${what}: ${events} events`));
   const backend = await namedBackend(await context.backends(), "sim", {
     ...clock.library?.options,
     ...(clock.link === undefined ? {} : { machine: undefined, link: clock.link }),
@@ -56,6 +59,24 @@ export async function predictJob(
   write?.(document);
   draw?.(trace.toSvg(jobTitle(report)));
   writeTrace?.(traceText(trace, parsed.text("trace")));
+}
+
+/** Events between two reports of progress: those of some calls of a few ranks. */
+const progressStep = 2 ** 5;
+
+/** A trace without messages that reports how many events it has. */
+class JobTrace extends Trace {
+  readonly #onProgress: (events: number) => void;
+
+  constructor(onProgress: (events: number) => void) {
+    super({ messages: false });
+    this.#onProgress = onProgress;
+  }
+
+  override add(event: Parameters<Trace["add"]>[0]): void {
+    super.add(event);
+    if (this.length % progressStep === 0) this.#onProgress(this.length);
+  }
 }
 
 /** The clock of the program. */

@@ -36,6 +36,16 @@ const allReduce = `comm.allReduce({ send, op: "sum" })`;
 const links = "--latency-ns 0 --gigabytes-per-second 0.004";
 
 describe("predict --job", () => {
+  test("a line on the terminal shows the progress, and is erased at the end", async () => {
+    const path = fileOf(`${buffer}
+      for (let call = 0; call < 20; call++) await ${allReduce};`);
+    const { err } = await cli(`predict --job ${path} -n 4 --json`, { terminal: true });
+    expect(err).toContain(`running ${path} on 4 ranks`);
+    expect(err).toContain(`running ${path} on 4 ranks: 160 events`);
+    expect(err.endsWith("\r\x1b[K")).toBe(true);
+    expect((await cli(`predict --job ${path} -n 4 --json`)).err).toBe("");
+  });
+
   test("hidden communication, the rest, work and idle time are apart", async () => {
     const body = `${buffer}
       comm.work(1_000_000, "forward");
