@@ -283,11 +283,11 @@ export function explainInRankOrder(
   };
 }
 
-/** The refusal to explain a call without a plan of its own. */
+/** The refusal to explain, or to estimate, a call without a plan of its own. */
 export function unexplained(collective: string): UnsupportedError {
   return new UnsupportedError({
-    headline: `explain: ${collective} has no plan of its own`,
-    hint: "messages go to their peers unchanged; explain each collective call of a group or recording",
+    headline: `${collective}: it has no plan of its own`,
+    hint: "messages go to their peers unchanged; ask about each collective call of a group or recording",
   });
 }
 

@@ -70,16 +70,20 @@ test.each(["allReduce", "reduce", "reduceScatter", "reduceScatterv"] as const)(
   },
 );
 
-test("a message has no plan to explain", async () => {
-  const world = await createWorld({ backend: sim(), size: 2 });
-  expect(() => world.explain({ collective: "send", dtype: "int8", count: 4 })).toThrow(
-    expect.objectContaining({
+test.each(["send", "sendRecv", "split"] as const)(
+  "a %s has no plan to explain, nor to estimate by",
+  async (collective) => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const question = { collective, dtype: "int8", count: 4 } as const;
+    const refused = expect.objectContaining({
       code: "ERR_COMM_UNSUPPORTED",
-      message: expect.stringContaining("explain: send has no plan of its own"),
-    }),
-  );
-  await world.close();
-});
+      message: expect.stringMatching(new RegExp(`^${collective}: it has no plan of its own$`, "m")),
+    });
+    expect(() => world.explain(question)).toThrow(refused);
+    await expect(world.estimate(question)).rejects.toEqual(refused);
+    await world.close();
+  },
+);
 
 test("the refusal of a session has the name of a capture", async () => {
   const asked: string[] = [];
