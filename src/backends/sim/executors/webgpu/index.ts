@@ -1,5 +1,12 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
-import { assertOptions, integer, type OptionKinds, oneOf } from "../../../../api/option-kinds.ts";
+import {
+  assertOptions,
+  integer,
+  invalid,
+  type OptionKinds,
+  oneOf,
+  textOf,
+} from "../../../../api/option-kinds.ts";
 import type { PowerPreference } from "./adapter.ts";
 import { alignment, type DeviceLimits, type RequestedLimits } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
@@ -31,10 +38,7 @@ export interface WebgpuOptions {
 
 const kinds: OptionKinds<WebgpuOptions> = {
   ...{ keepDevice: "boolean", slabBytes: integer(1), limits: "object" },
-  dawn: {
-    needed: 'switches such as "backend=vulkan"',
-    holds: (value) => Array.isArray(value) && value.every((each) => typeof each === "string"),
-  },
+  dawn: { needed: 'an array of switches such as "backend=vulkan"', holds: Array.isArray },
   powerPreference: oneOf(["low-power", "high-performance"]),
   device: {
     needed: "a GPUDevice",
@@ -67,6 +71,10 @@ export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
   assertOptions("webgpu", options, kinds);
   const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
   assertOptions("webgpu", limits, limitKinds, { path: "limits" });
+  for (const [at, each] of dawn?.entries() ?? []) {
+    const needed = 'a switch such as "backend=vulkan"';
+    if (typeof each !== "string") throw invalid("webgpu", `dawn[${at}]`, textOf(each), needed);
+  }
   return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
 }
 
