@@ -1,11 +1,12 @@
 // Everything CI runs; a failed check does not hide the others. Checks that use one core run two at a time.
-// `npm run ok -- --skip test` leaves out the named check. The last line counts checks.
+// `npm run ok -- --skip test` leaves out the named check; anything else is refused. The last line counts checks.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { hasAdapter, noAdapter } from "./adapter.mjs";
 import { findChromium, noChromium } from "./chromium.mjs";
 import { missingCompilers } from "./native.mjs";
@@ -51,6 +52,8 @@ const together = {
   "algorithms page": "node tools/algorithms-page.mjs --check",
 };
 
+const skipped = skippedChecks(Object.keys({ ...alone, ...together }));
+
 const compilers = missingCompilers();
 
 const lacksAdapter = (await hasAdapter()) ? undefined : noAdapter;
@@ -63,12 +66,25 @@ const lacking = {
   "golden on WebGPU": lacksAdapter,
 };
 
-const { argv } = process;
-const skipped = argv.filter((_, at) => argv[at - 1] === "--skip");
 const path = `${join(root, "node_modules", ".bin")}:${process.env.PATH}`;
 const failed = [];
 let passed = 0;
 let left = 0;
+
+/** The checks that the command line leaves out. A name of none, and anything else, ends the script before the first check. */
+function skippedChecks(checks) {
+  try {
+    const skip = { type: "string", multiple: true, default: [] };
+    const { values } = parseArgs({ options: { skip } });
+    const unknown = values.skip.find((check) => !checks.includes(check));
+    if (unknown === undefined) return values.skip;
+    throw new Error(`--skip: found "${unknown}", needs one of ${checks.join(", ")}`);
+  } catch (error) {
+    rmSync(temporary, { recursive: true });
+    process.stderr.write(`ok: ${error.message}\n`);
+    process.exit(2);
+  }
+}
 
 /** The exit status of a command, and its output unless that is shown at once. */
 function run(command, stdio) {

@@ -89,6 +89,28 @@ test("bench/gpu.mjs ends with one line where there is no GPU", () => {
   expect(stderr).toBe("bench:gpu: needs a GPU, nvidia-smi lists none\n");
 }, 30_000);
 
+test.each([
+  [
+    ["--skip", "test", "--skip", "nothing"],
+    /^ok: --skip: found "nothing", needs one of test, .*\n$/,
+  ],
+  [["--skp", "test"], /^ok: Unknown option '--skp'.*\n$/],
+  [["test"], /^ok: Unexpected argument 'test'.*\n$/],
+])(
+  "tools/ok.mjs %j is refused in one line, before the first check",
+  (args, message) => {
+    // Without a path no check could begin.
+    const { status, stdout, stderr } = spawnSync(process.execPath, ["tools/ok.mjs", ...args], {
+      cwd: root,
+      encoding: "utf8",
+      env: { PATH: "" },
+    });
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toMatch(message);
+  },
+  60_000,
+);
+
 test("bench refuses a part of no file's name, with the names", () => {
   const { status, stdout, stderr } = script("bench/bench.mjs", "nothing");
   expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
