@@ -58,6 +58,7 @@ async function runCalibrate(args: readonly string[], context: Context): Promise<
     if (parsed.text(option) === "") throw new UsageError(`--${option}: found "", needs a text`);
   }
   const results = names.map((path) => ({ what: path, path }));
+  for (const [at, path] of names.entries()) refuseSameFile("RESULTS", path, results.slice(0, at));
   refuseSameFile("--out", out, results);
   const write = outputFile("--out", out);
   const times = readResults(

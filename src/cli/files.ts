@@ -72,7 +72,7 @@ export interface NamedFile {
   readonly path: string | undefined;
 }
 
-/** Refuses an output of an option that would overwrite another file of the command line, also one by another path. */
+/** Refuses a file that is another one of the command line, also by another path: an output would overwrite it. */
 export function refuseSameFile(
   option: string,
   path: string | undefined,

@@ -75,6 +75,16 @@ describe("results that are the file of the profile", () => {
   });
 });
 
+test("results that are named twice, also by a link, are refused by name", async () => {
+  const linked = join(folder, "again.json");
+  symlinkSync(results, linked);
+  for (const path of [results, linked]) {
+    const { status, out: text, err } = await cli(`calibrate ${results} ${path} --out ${out}`);
+    expect({ status, text }).toEqual({ status: 2, text: "" });
+    expect(err).toContain(`RESULTS ${path}: is the same file as ${results}`);
+  }
+});
+
 describe("results of awaited calls in C++ for the most part", () => {
   test("give a profile that can be read", async () => {
     const path = join(folder, "awaited.json");
