@@ -33,7 +33,6 @@ export function fakeGpus(
     cuda: fakeCuda(machine),
     nccl: nccl.calls,
     ncclVersion: machine.ncclVersion,
-    trials: [],
   };
   const { timeoutMs, staging } = options;
   const setup: Setup = { libraries, config: {}, timeoutMs, staging };

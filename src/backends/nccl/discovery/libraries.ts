@@ -1,4 +1,4 @@
-/** Finds and loads libcudart and libnccl, and records every tried path. */
+/** Finds and loads libcudart and libnccl; errors have every tried path. */
 
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -33,7 +33,6 @@ export interface Libraries {
   readonly nccl: NcclCalls;
   /** Version code of NCCL, such as 22809. */
   readonly ncclVersion: number;
-  readonly trials: readonly Trial[];
 }
 
 /** Oldest supported NCCL, the first with `ncclCommSplit`. */
@@ -133,7 +132,7 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
       hint: "install a newer NCCL, or name one with TWINCCL_NCCL_LIBRARY",
     });
   }
-  return { cuda: cudaCalls(cudart, lists), nccl, ncclVersion, trials };
+  return { cuda: cudaCalls(cudart, lists), nccl, ncclVersion };
 }
 
 /** `2.28.9` for 22809, and `2.8.4` for 2804: up to 2.8 the minor version has one digit. */
