@@ -7,6 +7,7 @@
  * follow.
  */
 
+import { getOrCreate } from "../api/get-or-create.ts";
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, invalid, listText, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { typedArrayClass } from "../api/typed-array.ts";
@@ -82,7 +83,8 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
 
   constructor(declarations: readonly ParameterDeclaration[]) {
     assertArray(declarations);
-    for (const [at, each] of declarations.entries()) assertDeclared(each, at, declarations);
+    const firsts = new Map<string, number>();
+    for (const [at, each] of declarations.entries()) assertDeclared(each, at, firsts);
     const order = declarations
       .map((declaration, declared) => ({ ...declaration, declared }))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
@@ -294,10 +296,11 @@ function assertArray(declarations: unknown): void {
   throw invalid("ParameterSet", "declarations", found, "an array of { name, shape }");
 }
 
+/** `firsts`: the first declaration of each name so far. */
 function assertDeclared(
   declaration: ParameterDeclaration,
   at: number,
-  all: readonly ParameterDeclaration[],
+  firsts: Map<string, number>,
 ): void {
   assertOptions("ParameterSet", declaration, kinds, { path: `declarations[${at}]` });
   const { name, dtype = "float32", shape, values } = declaration;
@@ -308,7 +311,7 @@ function assertDeclared(
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
     invalid(`parameter ${at} "${name}"`, field, found, needed, undefined, { field: name });
   if (name === "") throw fault("name", textOf(name), "a text that is not empty");
-  const same = all.findIndex((each) => each.name === name);
+  const same = getOrCreate(firsts, name, () => at);
   if (same !== at) throw fault("name", `the name of parameter ${same}`, "one of its own");
   if (dtype !== "float32" && dtype !== "float64") {
     throw fault("dtype", textOf(dtype), '"float32" or "float64"');
