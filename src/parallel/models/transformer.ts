@@ -1,6 +1,12 @@
 /** A small language model: a decoder of pre-norm blocks, trained to predict the next token. */
 
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  integer,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { assertCount } from "../argument-checks.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { gelu } from "../layers/activation.ts";
@@ -115,6 +121,7 @@ export interface TransformerShape {
   readonly width: number;
   /** Divides the width. */
   readonly heads: number;
+  /** At most 16,384. */
   readonly blocks: number;
   /** Width inside a block's perceptron; 4 times the width when left out. */
   readonly hidden?: number | undefined;
@@ -158,8 +165,12 @@ export function declare(options: TransformerShape & ModelOptions): Initial {
   return initial;
 }
 
+/** Most blocks: each has tens of kilobytes beside its values. */
+const maxBlocks = 2 ** 14;
+
 const kinds: OptionKinds<TransformerShape & ModelOptions> = {
-  ...{ vocabulary: true, context: true, width: true, heads: true, blocks: true, hidden: true },
+  ...{ vocabulary: true, context: true, width: true, heads: true, hidden: true },
+  blocks: integer(1, maxBlocks),
   ...modelKinds,
 };
 

@@ -260,6 +260,11 @@ describe("refuses by field", () => {
     ["weights of no classes", () => mlp({ sizes: [1, 1], classWeights: [1] }), "mlp: classWeights"],
     ["heads", () => transformer({ ...shape, heads: 4 }), "heads: found 4 for a width of 6"],
     ["no blocks", () => transformer({ ...shape, blocks: 0 }), "transformer: blocks: found 0"],
+    [
+      "blocks beyond the memory",
+      () => transformer({ ...shape, blocks: 2 ** 14 + 1 }),
+      "transformer: blocks: found 16385, needs an integer in 1..16384",
+    ],
     ["long sequences", () => small.loss({ tokens: [0, 0, 0, 0, 0, 0], sequences: 1 }), "1 to 4"],
     ["uneven sequences", () => small.loss({ tokens: [0, 0, 0], sequences: 2 }), "sequences of 0.5"],
     ["an unknown token", () => small.loss({ tokens: [0, 5], sequences: 1 }), "tokens"],
