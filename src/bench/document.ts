@@ -1,4 +1,5 @@
 /** The result of a benchmark as data: nccl-tests' names, and further fields of this library. */
+import { assertArgument, hasFields } from "../algorithms/arguments.ts";
 import { bytesOf, type CollectiveName, type DType } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
 import type { CallShape, MeasuredCollective } from "./collectives.ts";
@@ -69,8 +70,13 @@ export interface Tally {
   readonly results: number;
 }
 
-/** Sums up the checked results. */
+/**
+ * Sums up the checked results.
+ *
+ * @throws InvalidArgumentError for what is no result.
+ */
 export function tally(results: readonly BenchResult[]): Tally {
+  assertResults("tally", results);
   const checked = results
     .flatMap((result) => [result.out_of_place, result.in_place])
     .filter((each) => each !== null)
@@ -82,12 +88,64 @@ export function tally(results: readonly BenchResult[]): Tally {
   };
 }
 
-/** nccl-tests' closing figure: the mean bus bandwidth of all placements. */
+/**
+ * nccl-tests' closing figure: the mean bus bandwidth of all placements.
+ *
+ * @throws InvalidArgumentError for what is no result.
+ */
 export function averageBusBandwidth(results: readonly BenchResult[]): number {
+  assertResults("averageBusBandwidth", results);
   const measured = results
     .flatMap((result) => [result.out_of_place, result.in_place])
     .filter((each) => each !== null);
   return measured.reduce((sum, { bus_bw }) => sum + bus_bw, 0) / Math.max(1, measured.length);
+}
+
+// What no benchmark gave is refused by field.
+
+const rowFields = {
+  collective: "string",
+  backend: "string",
+  ranks: "number",
+  algorithm: "string",
+  size: "number",
+  count: "number",
+  type: "string",
+  redop: "string",
+  root: "number",
+} as const;
+
+const figureFields = {
+  time: "number",
+  alg_bw: "number",
+  bus_bw: "number",
+  checked: "number",
+} as const;
+
+function isMeasurement(found: unknown): boolean {
+  if (!hasFields(found, figureFields)) return false;
+  const { nwrong, p99 = 0 } = found as Measurement;
+  return isNumberOrNull(nwrong) && typeof p99 === "number";
+}
+
+function isNumberOrNull(found: unknown): boolean {
+  return found === null || typeof found === "number";
+}
+
+/** Needs one row, as `bench` gives it. */
+export function assertResult(subject: string, field: string, found: unknown): void {
+  assertArgument(hasFields(found, rowFields), subject, field, found, "a result of bench");
+  const { out_of_place: apart, in_place: inPlace, predicted_us: us } = found as BenchResult;
+  assertArgument(isMeasurement(apart), subject, `${field}.out_of_place`, apart, "a measurement");
+  const hasInPlace = inPlace === null || isMeasurement(inPlace);
+  assertArgument(hasInPlace, subject, `${field}.in_place`, inPlace, "a measurement or null");
+  assertArgument(isNumberOrNull(us), subject, `${field}.predicted_us`, us, "a number or null");
+}
+
+/** Needs rows, as `bench` gives them. */
+export function assertResults(subject: string, found: readonly unknown[]): void {
+  assertArgument(Array.isArray(found), subject, "results", found, "an array of results of bench");
+  for (const [at, each] of found.entries()) assertResult(subject, `results[${at}]`, each);
 }
 
 /** One rank's figures; numbers only, so that processes can exchange them. */

@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { arch, availableParallelism, cpus, platform, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
+import { assertArgument, hasFields } from "../algorithms/arguments.ts";
 
 /** The machine that ran a benchmark. */
 export interface Machine {
@@ -42,8 +43,17 @@ export function environment(): Environment {
   };
 }
 
-/** The environment on one line. */
-export function environmentText({ machine, versions, commit }: Environment): string {
+/**
+ * The environment on one line.
+ *
+ * @throws InvalidArgumentError for what is no environment.
+ */
+export function environmentText(facts: Environment): string {
+  const isWhole =
+    hasFields(facts, { machine: "object", versions: "object" }) &&
+    hasFields(facts.machine, { cpu: "string", cores: "number", memory_bytes: "number" });
+  assertArgument(isWhole, "environmentText", "facts", facts, "the facts of environment()");
+  const { machine, versions, commit } = facts;
   const gibibytes = (machine.memory_bytes / 2 ** 30).toFixed(0);
   return [
     `${machine.cpu}, ${machine.cores} cores, ${gibibytes} GiB`,

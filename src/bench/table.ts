@@ -1,6 +1,10 @@
 /** Results as text: the table of fixed width that nccl-tests prints, with `#` before all other lines, and CSV. */
+import { assertArgument, assertInteger, hasFields } from "../algorithms/arguments.ts";
 import { countText } from "../api/error-text.ts";
+import { assertOptions } from "../api/option-kinds.ts";
 import {
+  assertResult,
+  assertResults,
   averageBusBandwidth,
   type BenchResult,
   type Measurement,
@@ -16,8 +20,19 @@ export interface TableStyle {
   readonly latency?: boolean | undefined;
 }
 
-/** The two groups of columns and their units. */
-export function tableHead({ simulated, latency = false }: TableStyle): string {
+function assertStyle(subject: string, style: TableStyle): void {
+  const kinds = { simulated: "boolean", latency: "boolean" } as const;
+  assertOptions<TableStyle>(subject, style, kinds, { path: "style" });
+}
+
+/**
+ * The two groups of columns and their units.
+ *
+ * @throws InvalidArgumentError for another style.
+ */
+export function tableHead(style: TableStyle): string {
+  assertStyle("tableHead", style);
+  const { simulated, latency = false } = style;
   const group = latency ? ["median", "p99", "", "#wrong"] : ["time", "algbw", "busbw", "#wrong"];
   const units = latency ? ["(us)", "(us)", "", ""] : ["(us)", "(GB/s)", "(GB/s)", ""];
   const title = (text: string): string =>
@@ -31,19 +46,28 @@ export function tableHead({ simulated, latency = false }: TableStyle): string {
     .join("");
 }
 
-/** One result. */
+/**
+ * One result.
+ *
+ * @throws InvalidArgumentError for what is no result.
+ */
 export function tableRow(result: BenchResult): string {
+  assertResult("tableRow", "result", result);
   const { size, count, type, redop, root, out_of_place, in_place, predicted_us } = result;
   const first = [`${size}`, `${count}`, type, redop, `${root}`];
   const predicted = predicted_us === null ? "" : timeText(predicted_us);
   return `${line(first, cells(out_of_place), cells(in_place), predicted).trimEnd()}\n`;
 }
 
-/** Wrong elements and the average bus bandwidth. */
-export function tableFoot(
-  results: readonly BenchResult[],
-  { simulated, latency = false }: TableStyle,
-): string {
+/**
+ * Wrong elements and the average bus bandwidth.
+ *
+ * @throws InvalidArgumentError for what is no result, and another style.
+ */
+export function tableFoot(results: readonly BenchResult[], style: TableStyle): string {
+  assertResults("tableFoot", results);
+  assertStyle("tableFoot", style);
+  const { simulated, latency = false } = style;
   const { wrong, results: checked } = tally(results);
   const verdict = checked === 0 ? "not checked" : `${wrong} ${wrong === 0 ? "OK" : "FAILED"}`;
   const average = `${averageBusBandwidth(results).toPrecision(6)}`;
@@ -57,8 +81,16 @@ export function tableFoot(
   ].join("\n");
 }
 
-/** `checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong`. */
-export function tallyText({ elements, results, wrong }: Tally, ranks: number): string {
+/**
+ * `checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong`.
+ *
+ * @throws InvalidArgumentError for what is no tally, and no number of ranks.
+ */
+export function tallyText(sums: Tally, ranks: number): string {
+  const isTally = hasFields(sums, { elements: "number", results: "number", wrong: "number" });
+  assertArgument(isTally, "tallyText", "sums", sums, "a tally");
+  assertInteger("tallyText", "ranks", ranks, 1, Number.MAX_SAFE_INTEGER);
+  const { elements, results, wrong } = sums;
   const count = (value: number): string => value.toLocaleString("en-US");
   return `checked ${count(elements)} elements of ${count(results)} results on ${countText(ranks, "rank")}: ${count(wrong)} wrong`;
 }
@@ -144,8 +176,13 @@ function csvCell(cell: Cell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** The results as CSV; missing values are empty cells. */
+/**
+ * The results as CSV; missing values are empty cells.
+ *
+ * @throws InvalidArgumentError for what is no result.
+ */
 export function toCsv(results: readonly BenchResult[]): string {
+  assertResults("toCsv", results);
   const hasLatency = results.some(({ out_of_place }) => out_of_place.p99 !== undefined);
   const all = hasLatency ? [...columns, ...latencyColumns] : columns;
   const rows = results.map((result) => all.map(([, cell]) => csvCell(cell(result))));

@@ -1,5 +1,6 @@
 /** The counts between the ranks of an all-to-allv: a skewed, deterministic traffic matrix. */
 
+import { assertArgument, assertCounts } from "../algorithms/arguments.ts";
 import { InvalidArgumentError } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
@@ -41,14 +42,35 @@ export function skewedCounts(
   return roundedRow(shares, 0, unit);
 }
 
-/** Elements that the heaviest rank sends or receives. */
+/**
+ * Elements that the heaviest rank sends or receives.
+ *
+ * @throws InvalidArgumentError for what is no square of counts.
+ */
 export function heaviestRank(traffic: TrafficMatrix): number {
+  assertMatrix("heaviestRank", traffic);
   return largest(sums(traffic), 0);
 }
 
-/** The matrix with rows and columns exchanged: row i holds what rank i receives. */
+/**
+ * The matrix with rows and columns exchanged: row i holds what rank i receives.
+ *
+ * @throws InvalidArgumentError for what is no square of counts.
+ */
 export function transposed(traffic: TrafficMatrix): TrafficMatrix {
-  return traffic.map((_, to) => traffic.map((row) => row[to] ?? 0));
+  assertMatrix("transposed", traffic);
+  return columns(traffic);
+}
+
+function assertMatrix(subject: string, traffic: TrafficMatrix): void {
+  const needed = "a row of counts for each rank";
+  assertArgument(Array.isArray(traffic), subject, "traffic", traffic, needed);
+  for (const [rank, row] of traffic.entries())
+    assertCounts(subject, `traffic[${rank}]`, row, traffic.length);
+}
+
+function columns(matrix: TrafficMatrix): TrafficMatrix {
+  return matrix.map((_, to) => matrix.map((row) => row[to] ?? 0));
 }
 
 /** A number above 0 and up to 1: the share of one block. */
@@ -96,5 +118,5 @@ function roundedRow(row: readonly number[], start: number, unit: number): number
 /** Sums of all rows and all columns. */
 function sums(matrix: TrafficMatrix): number[] {
   const sum = (row: readonly number[]): number => row.reduce((total, count) => total + count, 0);
-  return [...matrix.map(sum), ...transposed(matrix).map(sum)];
+  return [...matrix.map(sum), ...columns(matrix).map(sum)];
 }

@@ -311,9 +311,15 @@ function rangesOf(calls: Calls): FoldRange[] {
 
 /** A fold in words: `r2 + r1 + (r3 + r0)`, from left to right. */
 export function foldText(order: FoldOrder, op: Resolved["op"]): string {
-  assertArgument(Array.isArray(order), "foldText", "order", order, "an order of folding");
+  assertArgument(isFoldOrder(order), "foldText", "order", order, "an order of folding");
   const sign = op === undefined ? ", " : ` ${operatorSign(op)} `;
   return orderText(order, sign);
+}
+
+function isFoldOrder(found: unknown): boolean {
+  return (
+    Array.isArray(found) && found.every((each) => typeof each === "number" || isFoldOrder(each))
+  );
 }
 
 /** Operators and types that NCCL may reduce in the switch. */

@@ -209,6 +209,8 @@ test.each([
   ["allToAllvBlocks", "counts", [ragged]],
   ["rowBlocks", "counts", [program, [1, 2, 3]]],
   ["packed", "counts", [new Array(2)]],
+  ["foldText", "order", [[{}], "sum"]],
+  ["foldText", "order", [[0, [1, null]], "sum"]],
   ["execute", "inPlace", [program, "no"]],
   ["findDeadlock", "credits", [program, 1.5]],
   ["smallestSafeCredits", "limit", [program, "3"]],

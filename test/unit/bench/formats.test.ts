@@ -1,4 +1,18 @@
-import { type BenchResult, tableFoot, tableHead, tableRow, tallyText, toCsv } from "twinccl/bench";
+import { InvalidArgumentError } from "twinccl";
+import {
+  averageBusBandwidth,
+  type BenchResult,
+  environment,
+  environmentText,
+  heaviestRank,
+  tableFoot,
+  tableHead,
+  tableRow,
+  tally,
+  tallyText,
+  toCsv,
+  transposed,
+} from "twinccl/bench";
 import { describe, expect, test } from "vitest";
 
 const result: BenchResult = {
@@ -111,4 +125,57 @@ test("the closing line counts wrong elements", () => {
   expect(tallyText({ elements: 1_234_567, results: 84, wrong: 0 }, 8)).toBe(
     "checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong",
   );
+});
+
+describe("wrong arguments are refused by field", () => {
+  type Wrong = never;
+  const style = { simulated: true };
+  const { out_of_place: apart } = result;
+  const ofResults: Readonly<Record<string, (results: readonly BenchResult[]) => unknown>> = {
+    averageBusBandwidth,
+    tableFoot: (results) => tableFoot(results, style),
+    tally,
+    toCsv,
+  };
+  const wrongResults: readonly [string, unknown][] = [
+    ["results", undefined],
+    ["results", result],
+    ["results[1]", [result, {}]],
+    ["results[0]", [{ ...result, size: "8" }]],
+    ["results[0]", new Array(1)],
+    ["results[0].out_of_place", [{ ...result, out_of_place: null }]],
+    ["results[0].out_of_place", [{ ...result, out_of_place: { ...apart, nwrong: "0" } }]],
+    ["results[0].in_place", [{ ...result, in_place: undefined }]],
+    ["results[0].in_place", [{ ...result, in_place: { ...apart, p99: "1" } }]],
+    ["results[0].predicted_us", [{ ...result, predicted_us: undefined }]],
+  ];
+  const facts = environment();
+  const sums = { elements: 1, results: 1, wrong: 0 };
+  const cases: readonly [string, string, () => unknown][] = [
+    ...Object.entries(ofResults).flatMap(([name, call]) =>
+      wrongResults.map(([field, wrong]): [string, string, () => unknown] => [
+        name,
+        field,
+        () => call(wrong as Wrong),
+      ]),
+    ),
+    ["tableRow", "result", () => tableRow(undefined as Wrong)],
+    ["tableRow", "result.in_place", () => tableRow({ ...result, in_place: {} as Wrong })],
+    ["tableHead", "style", () => tableHead(undefined as Wrong)],
+    ["tableHead", "style.simulated", () => tableHead({ simulated: 1 as Wrong })],
+    ["tableFoot", "style", () => tableFoot([result], null as Wrong)],
+    ["tallyText", "sums", () => tallyText({ ...sums, wrong: "0" as Wrong }, 8)],
+    ["tallyText", "ranks", () => tallyText(sums, 0)],
+    ["environmentText", "facts", () => environmentText({} as Wrong)],
+    ["environmentText", "facts", () => environmentText({ ...facts, machine: {} as Wrong })],
+    ["heaviestRank", "traffic", () => heaviestRank(undefined as Wrong)],
+    ["heaviestRank", "traffic[1]", () => heaviestRank([[1, 2], 3 as Wrong])],
+    ["transposed", "traffic[0]", () => transposed([[1, 2]])],
+    ["transposed", "traffic[0]", () => transposed([[-1]])],
+  ];
+  test.each(cases)("by %s: %s, case %#", (name, field, call) => {
+    expect(call).toThrow(InvalidArgumentError);
+    expect(call).toThrow(expect.objectContaining({ field }));
+    expect(call).toThrow(`${name}: ${field}: found `);
+  });
 });
