@@ -14,7 +14,7 @@ import {
   type Session,
 } from "../backend.ts";
 import type { Communicator } from "../communicator.ts";
-import { callText, errorMessage } from "../error-text.ts";
+import { errorMessage } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { completeOp, type Operation } from "../op.ts";
@@ -31,7 +31,13 @@ import {
 import type { Monitor } from "./deadlock/monitor.ts";
 import type { Inversion, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
 import { commsIn } from "./deadlock/report.ts";
-import { callFacts, errorsByCall, Failures, PerRankError, type Termination } from "./failures.ts";
+import {
+  errorsByCall,
+  Failures,
+  PerRankError,
+  type Termination,
+  terminationOf,
+} from "./failures.ts";
 import { deadlineOf, MessageNumbers, type Posting, resultOf } from "./posting.ts";
 import {
   type OpenWait,
@@ -339,14 +345,9 @@ export abstract class CommState {
 
   /** Ends the communicator after a failed call; `what` is the failure as a verb, such as "gave up". */
   abortAfter(op: Operation, cause: CommError, what: string): void {
-    const { name, ranks } = this.comm;
-    const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
-    const facts = { size: ranks.length, comm: name, ranks: [op.rank], cause };
-    const termination: Termination = (rank, _, failed) =>
-      new CommAbortedError(
-        { headline: callText(failed) + headline },
-        { rank, ...facts, ...callFacts(failed, name) },
-      );
+    const headline = `"${this.comm.name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
+    const facts = { ranks: [op.rank], cause };
+    const termination = terminationOf(CommAbortedError, this.comm, { headline }, facts);
     this.abort(termination, op.finishedAtPs);
   }
 

@@ -1,7 +1,7 @@
 /** Failed calls: the error of each rank, the end of a communicator, and failures that the program has not observed. */
 import type { CommInfo, Session } from "../backend.ts";
-import { errorText } from "../error-text.ts";
-import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
+import { callText, type ErrorText, errorText } from "../error-text.ts";
+import { type Caller, CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { Posting } from "./posting.ts";
 
@@ -145,6 +145,22 @@ export interface CallLabel {
 
 /** Makes the error of a call on an ended communicator; `caller` is the world rank of the program that gets it. */
 export type Termination = (rank: number, caller: number, failed?: CallLabel) => CommError;
+
+/** The errors of calls on a communicator, or on all of a world, that ends for one reason; each begins with the name of its call. */
+export function terminationOf(
+  ErrorClass: new (text: ErrorText, facts: CommErrorFacts) => CommError,
+  scope: CommInfo | Omit<Caller, "rank">,
+  { headline, hint }: ErrorText,
+  given: CommErrorFacts,
+): Termination {
+  const isWorld = "comm" in scope;
+  const { comm, size } = isWorld ? scope : { comm: scope.name, size: scope.ranks.length };
+  return (rank, caller, failed) =>
+    new ErrorClass(
+      { headline: callText(failed) + headline, hint },
+      { rank: isWorld ? caller : rank, size, comm, ...given, ...callFacts(failed, comm) },
+    );
+}
 
 /** The facts of the call for an error about communicator `comm`; the number counts on the call's own one alone. */
 export function callFacts(failed: CallLabel | undefined, comm: string): CommErrorFacts {

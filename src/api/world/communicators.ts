@@ -5,14 +5,19 @@
  * splits therefore takes memory for its open communicators only. An id is never used twice.
  */
 import type { CommInfo } from "../backend.ts";
-import type { CallOrder, CommError } from "../errors.ts";
+import { type CallOrder, CommAbortedError, type CommError } from "../errors.ts";
 import type { WorldContext } from "../ledger/comm-state.ts";
 import { commsIn, deadlocked, orderErrors } from "../ledger/deadlock/report.ts";
-import type { CallLabel, Failures } from "../ledger/failures.ts";
+import { type Failures, type Termination, terminationOf } from "../ledger/failures.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { type CommRequests, Member } from "../member/member.ts";
 import { runAll } from "../run-all.ts";
-import { type AbortScope, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
+import {
+  type AbortScope,
+  abortedError,
+  closedElsewhereErrors,
+  lostErrors,
+} from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
 interface CommEntry {
@@ -25,9 +30,6 @@ interface CommEntry {
 
 /** An unobserved failure, as the error of its rank's later calls. */
 export type UnobservedFailure = readonly [worldRank: number, poison: CommError];
-
-/** The error of a call on any of the communicators, for the world rank that gets it. */
-type ErrorOf = (worldRank: number, failed: CallLabel | undefined) => CommError;
 
 /** Makes, finds and forgets the communicators of one world. */
 export class Communicators {
@@ -87,15 +89,15 @@ export class Communicators {
   abort(comm: CommInfo, reason: unknown, scope: AbortScope = scopeOf(comm)): void {
     const entry = this.#entries.get(comm);
     if (entry === undefined || entry.aborted) return;
-    const named = { name: comm.name, size: comm.ranks.length };
-    entry.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, scope, failed));
+    const { text, facts } = abortedError(comm.name, reason, scope);
+    entry.ledger.abort(terminationOf(CommAbortedError, comm, text, facts));
     this.#forgetLater(entry);
     notifyAborted([entry], reason);
   }
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
-  abortAll(errorOf: ErrorOf, reason: unknown): void {
-    this.#endEach((ledger) => ledger.abort((_, caller, failed) => errorOf(caller, failed)));
+  abortAll(termination: Termination, reason: unknown): void {
+    this.#endEach((ledger) => ledger.abort(termination));
     notifyAborted([...this.#entries.values()], reason);
   }
 
@@ -104,26 +106,23 @@ export class Communicators {
     this.#endEach((ledger) => {
       const { comm } = ledger;
       const lostRank = comm.ranks.indexOf(lost);
-      if (lostRank < 0) return;
-      ledger.abort((rank, _caller, failed) => lostError(comm, rank, lostRank, reason, failed));
+      if (lostRank >= 0) ledger.abort(lostErrors(comm, lostRank, reason));
     });
   }
 
   /** Ends a communicator, of which another process has closed its end. */
   onRemoteClose(comm: CommInfo, closer: number): void {
     const { ledger } = this.#entries.get(comm) ?? {};
-    const closedRank = comm.ranks.indexOf(closer);
-    ledger?.abort((rank, _caller, failed) => closedElsewhereError(comm, rank, closedRank, failed));
+    ledger?.abort(closedElsewhereErrors(comm, comm.ranks.indexOf(closer)));
   }
 
-  /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
-  terminateAll(errorOf: ErrorOf, worldRank?: number): void {
+  /** Ends every communicator, or those that a world rank is a member of. */
+  terminateAll(termination: Termination, worldRank?: number): void {
     this.#endEach((ledger) => {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = worldRank === undefined || ranks[worldRank] === worldRank;
-      if (!isConcerned && !ranks.includes(worldRank)) return;
-      ledger.terminate((_, caller, failed) => errorOf(caller, failed));
+      if (isConcerned || ranks.includes(worldRank)) ledger.terminate(termination);
     });
   }
 

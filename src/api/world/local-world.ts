@@ -5,7 +5,7 @@ import { closeOnce } from "../close-once.ts";
 import type { Communicator } from "../communicator.ts";
 import { errorText } from "../error-text.ts";
 import {
-  type CommAbortedError,
+  CommAbortedError,
   CommClosedError,
   InvalidArgumentError,
   type RankFailure,
@@ -24,7 +24,7 @@ import {
   waitsOf,
 } from "../ledger/deadlock/report.ts";
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
-import type { CallLabel } from "../ledger/failures.ts";
+import { terminationOf } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineOf } from "../ledger/posting.ts";
 import type { OpenWait } from "../ledger/queues.ts";
@@ -38,9 +38,9 @@ import { waitBounded, warnOfUnobserved, watchRemoteEnds } from "./shutdown.ts";
 import type { RebuildOptions, StallReport, World, WorldOptions } from "./world.ts";
 import {
   abortedError,
-  closedWorldError,
+  closedWorldErrors,
   neverReturnedError,
-  remoteError,
+  remoteErrors,
   survivorsOf,
   worldError,
 } from "./world-errors.ts";
@@ -201,9 +201,9 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   }
 
   #abortAll(reason: unknown): void {
-    const errorOf = (rank: number, failed?: CallLabel): CommAbortedError =>
-      abortedError(this, rank, reason, "world", failed);
-    this.#communicators.abortAll(errorOf, reason);
+    const { text, facts } = abortedError(this.name, reason, "world");
+    const scope = { comm: this.name, size: this.size };
+    this.#communicators.abortAll(terminationOf(CommAbortedError, scope, text, facts), reason);
   }
 
   close(): Promise<void> {
@@ -214,7 +214,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   readonly #end = closeOnce(async () => {
     this.#state = "closed";
     this.#monitor.admit(`the world "${this.name}" was closed`);
-    this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
+    this.#communicators.terminateAll(closedWorldErrors(this));
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
@@ -353,10 +353,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#communicators.terminateAll(
-        (survivor, failed) => remoteError(this, survivor, rank, error, failed),
-        rank,
-      );
+      this.#communicators.terminateAll(remoteErrors(this, rank, error), rank);
     }
     this.#monitor.finished(rank);
   }
@@ -391,7 +388,10 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       );
     }
     if (this.#state === "idle") return;
-    if (this.#state === "aborted") throw abortedError(this, undefined, this.#abortReason);
+    if (this.#state === "aborted") {
+      const { text, facts } = abortedError(this.name, this.#abortReason, "world");
+      throw new CommAbortedError(text, { ...facts, size: this.size, comm: this.name });
+    }
     const found = this.#state === "closed" ? "was closed" : "is running already";
     throw new CommClosedError({
       headline: `run: the world "${this.name}" ${found}, needs an idle one`,

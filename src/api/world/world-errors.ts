@@ -3,23 +3,23 @@ import type { CommInfo } from "../backend.ts";
 import { hideOwnFrames, throwingPlace } from "../call-site.ts";
 import {
   alignedTable,
-  callText,
+  type ErrorText,
   firstLine,
   type Row,
   ranksText,
   sharedRows,
 } from "../error-text.ts";
 import {
-  CommAbortedError,
   CommClosedError,
   CommError,
+  type CommErrorFacts,
   DeadlockError,
   type RankFailure,
   RankLostError,
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
-import { type CallLabel, callFacts } from "../ledger/failures.ts";
+import { type Termination, terminationOf } from "../ledger/failures.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 
 interface Named {
@@ -37,27 +37,17 @@ const abortRemedies = {
 /** The scope of an abort: the world, one communicator of a split, or the part of this process in its job. */
 export type AbortScope = keyof typeof abortRemedies;
 
-/** The error of calls of an aborted communicator. */
+/** The error of an aborted communicator. */
 export function abortedError(
-  { name, size }: Named,
-  rank: number | undefined,
+  name: string,
   reason: unknown,
-  scope: AbortScope = "world",
-  failed?: CallLabel,
-): CommAbortedError {
-  // A reason of this library has a table and a hint of its own, which its cause shows.
-  const isCommError = reason instanceof CommError;
+  scope: AbortScope,
+): { readonly text: ErrorText; readonly facts: CommErrorFacts } {
   const why = reasonText(reason);
-  return new CommAbortedError(
-    {
-      headline: `${callText(failed)}the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`,
-      hint: abortRemedies[scope],
-    },
-    {
-      ...{ rank, size, comm: name, cause: reason, ...callFacts(failed, name) },
-      ...(isCommError && { ranks: reason.ranks }),
-    },
-  );
+  const headline = `the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`;
+  // A reason of this library has a table and a hint of its own, which its cause shows.
+  const ranks = reason instanceof CommError ? reason.ranks : undefined;
+  return { text: { headline, hint: abortRemedies[scope] }, facts: { cause: reason, ranks } };
 }
 
 /** The first line of what an abort was given, where it has a text: programs may give anything. */
@@ -73,37 +63,19 @@ function reasonText(reason: unknown): string {
   }
 }
 
-/** The error of the survivors' calls when the process of a rank is gone. */
-export function lostError(
-  { name, ranks }: CommInfo,
-  rank: number,
-  lost: number,
-  reason: string,
-  failed: CallLabel | undefined,
-): RankLostError {
-  return new RankLostError(
-    {
-      headline: `${callText(failed)}the process of rank ${lost} is gone: ${reason}`,
-      hint: "comm.rebuild() continues with the survivors",
-    },
-    { rank, size: ranks.length, comm: name, ranks: [lost], ...callFacts(failed, name) },
-  );
+/** The errors of the survivors' calls when the process of a rank is gone. */
+export function lostErrors(comm: CommInfo, lost: number, reason: string): Termination {
+  const headline = `the process of rank ${lost} is gone: ${reason}`;
+  const hint = "comm.rebuild() continues with the survivors";
+  return terminationOf(RankLostError, comm, { headline, hint }, { ranks: [lost] });
 }
 
-/** The error of a call that a rank of another process makes no more: it has closed its end. */
-export function closedElsewhereError(
-  { name, ranks }: CommInfo,
-  rank: number,
-  closer: number,
-  failed: CallLabel | undefined,
-): RemoteRankError {
-  return new RemoteRankError(
-    {
-      headline: `${callText(failed)}rank ${closer} will not make it: it has closed its end of "${name}"`,
-      hint: "every rank makes the same calls before it closes; comm.rebuild() continues with the ranks that call it too",
-    },
-    { rank, size: ranks.length, comm: name, ranks: [closer], ...callFacts(failed, name) },
-  );
+/** The errors of calls that a rank of another process makes no more: it has closed its end. */
+export function closedElsewhereErrors(comm: CommInfo, closer: number): Termination {
+  const headline = `rank ${closer} will not make it: it has closed its end of "${comm.name}"`;
+  const hint =
+    "every rank makes the same calls before it closes; comm.rebuild() continues with the ranks that call it too";
+  return terminationOf(RemoteRankError, comm, { headline, hint }, { ranks: [closer] });
 }
 
 /** Reason of the abort of a communicator whose end another process has aborted. */
@@ -149,33 +121,18 @@ export function neverReturnedError({ name, size }: Named, rank: number): Deadloc
   );
 }
 
-/** The error of the other ranks' calls when a rank threw. */
-export function remoteError(
-  { name, size }: Named,
-  rank: number,
-  thrower: number,
-  cause: unknown,
-  failed: CallLabel | undefined,
-): RemoteRankError {
-  return new RemoteRankError(
-    {
-      headline: `${callText(failed)}rank ${thrower} threw: ${firstLine(cause)}`,
-      hint: "its error is the cause; the other ranks' open calls cannot complete",
-    },
-    { rank, size, comm: name, ranks: [thrower], ...callFacts(failed, name), cause },
-  );
+/** The errors of the other ranks' calls when a rank threw. */
+export function remoteErrors({ name, size }: Named, thrower: number, cause: unknown): Termination {
+  const headline = `rank ${thrower} threw: ${firstLine(cause)}`;
+  const hint = "its error is the cause; the other ranks' open calls cannot complete";
+  const facts = { ranks: [thrower], cause };
+  return terminationOf(RemoteRankError, { comm: name, size }, { headline, hint }, facts);
 }
 
-/** The error of calls that are open when their world is closed. */
-export function closedWorldError(
-  { name, size }: Named,
-  rank: number,
-  failed: CallLabel | undefined,
-): CommClosedError {
-  return new CommClosedError(
-    { headline: `${callText(failed)}the world "${name}" was closed while a call was open` },
-    { rank, size, comm: name, ...callFacts(failed, name) },
-  );
+/** The errors of calls that are open when their world is closed. */
+export function closedWorldErrors({ name, size }: Named): Termination {
+  const headline = `the world "${name}" was closed while a call was open`;
+  return terminationOf(CommClosedError, { comm: name, size }, { headline }, {});
 }
 
 /** Ranks that stay when some are left out. */

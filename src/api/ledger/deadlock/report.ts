@@ -80,13 +80,11 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
  * The error of each rank; its `ranks` are those that the others wait for. The texts are equal, except that of a call that is made
  * later, which begins with the name of the call.
  */
-export function deadlockErrors(
-  waits: readonly RankWait[],
-): (rank: number, failed: CallLabel | undefined) => DeadlockError {
+export function deadlockErrors(waits: readonly RankWait[]): Termination {
   const ranks = missingIn(waits);
   const headline = deadlockHeadline(waits, ranks);
   const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
-  return (rank, failed) =>
+  return (_, rank, failed) =>
     new DeadlockError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks, waits });
 }
 
@@ -160,11 +158,11 @@ export function stallErrors(
   waits: readonly RankWait[],
   alive: LiveResources | undefined,
   stallMs: number,
-): (rank: number, failed: CallLabel | undefined) => CommTimeoutError {
+): Termination {
   const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
   const text = stallReport(waits, hint);
   const ranks = missingIn(waits);
-  return (rank, failed) =>
+  return (_, rank, failed) =>
     new CommTimeoutError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks });
 }
 
