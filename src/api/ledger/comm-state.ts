@@ -19,7 +19,7 @@ import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { completeOp, type Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
-import { SymmetricWindows } from "./compare.ts";
+import { SymmetricWindows } from "./checks.ts";
 import {
   Deadlines,
   missingCause,

@@ -15,9 +15,17 @@ import type {
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
-import { assertLive, assertNoAliasing, releasedUnderWay, writtenError } from "./buffer-checks.ts";
+import {
+  assertLive,
+  assertNoAliasing,
+  compareAcrossProcesses,
+  type Mismatch,
+  mismatchErrors,
+  mismatchOf,
+  releasedUnderWay,
+  writtenError,
+} from "./checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
-import { compareAcrossProcesses, type Mismatch, mismatchErrors, mismatchOf } from "./compare.ts";
 import { missingCause } from "./deadlines.ts";
 import { andThen, exchangeCounts, provideReceiveBuffers, split } from "./exchanges.ts";
 import { errorsByCall, PerRankError } from "./failures.ts";
