@@ -252,20 +252,19 @@ interface DigestDetails {
   readonly messages: readonly RecordedEnd[];
 }
 
-/** Compares a call with those of other processes, where there are any and comparisons are on; of a capture always its messages. */
+/** Compares a call with those of other processes, where there are any and comparisons are on; a capture always. */
 export function compareAcrossProcesses(
   comm: CommInfo,
   windows: SymmetricWindows,
   job: JobSession,
-  pending: PendingCollective,
+  { number, posted, postings }: PendingCollective,
 ): Promise<Mismatch | undefined> | undefined {
-  const [own] = pending.posted;
-  if (own === undefined || pending.posted.length === pending.postings.length) return undefined;
-  const { number } = pending;
-  if (own.call.collective !== "capture")
-    return job.compare?.(comm, number, () => digestOf(own, windows), compareDigests);
-  const digest = () => (job.compare === undefined ? messagesDigest(own) : digestOf(own, windows));
-  return job.compareCaptures(comm, number, digest, compareDigests);
+  const [own] = posted;
+  if (own === undefined || posted.length === postings.length) return undefined;
+  const digest = (): CallDigest => digestOf(own, windows);
+  return own.call.collective === "capture"
+    ? job.compareCaptures(comm, number, digest, compareDigests)
+    : job.compare?.(comm, number, digest, compareDigests);
 }
 
 /** Kinds of calls without symmetric memory: no window changes them. */
@@ -293,14 +292,6 @@ function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
     return JSON.stringify(digest);
   };
   return { kind, details };
-}
-
-/** The digest of the messages of a rank's own capture. */
-function messagesDigest(posting: Posting): CallDigest {
-  const messages = endsOf(posting.call);
-  const empty = { signature: [], lengths: [], windows: [] };
-  const digest: DigestDetails = { call: summaryOf(posting), ...empty, messages };
-  return { kind: "", details: () => JSON.stringify(digest) };
 }
 
 /** The mismatch of the calls of all ranks, given their digests by rank. */

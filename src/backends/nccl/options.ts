@@ -50,7 +50,7 @@ export interface NcclOptions {
    * a communicator, `always` every call, and `off` (the default) none. Each comparison is a round trip through the job's store.
    * A difference is a `CollectiveMismatchError` on every rank, before any execution. With `once`, a new kind of call that the
    * others do not make is reported on its own rank alone. Kinds compared once are not compared again. Messages, and
-   * communicators of some of the ranks, are not compared. Calls of ranks in one process, and recorded messages, always are.
+   * communicators of some of the ranks, are not compared. Calls of ranks in one process, and captures, always are.
    */
   readonly compareCalls?: "off" | "once" | "always" | undefined;
   /**

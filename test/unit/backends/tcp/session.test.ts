@@ -364,6 +364,18 @@ describe("a call that fails", () => {
     },
   );
 
+  test("of a capture are compared where calls are not", async () => {
+    const job = await open(2, { compareCalls: "off" });
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      const send = comm.alloc("int32", 8 + rank);
+      await comm.capture(() => {
+        comm.allReduce({ send, op: "sum" });
+      });
+    });
+    const error = { code: "ERR_COMM_MISMATCH", field: "calls[0].count", values: ["8", "9"] };
+    expect(outcomes).toMatchObject([error, error]);
+  });
+
   test("at its deadline names the rank that is missing", async () => {
     const job = await open(3);
     const outcomes = await job.outcomes(async (comm, rank) => {
