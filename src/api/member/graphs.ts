@@ -296,7 +296,8 @@ class NativeGraph extends Recording {
 
   replay(options?: CallOptions): Operation<void> {
     const { poster } = this;
-    assertOutside(poster);
+    poster.assertOwn("replay");
+    poster.assertOutside("replay");
     const kept = this.isReplayable && isOptions(options) ? this.#cached : undefined;
     const op = poster.post("replay", options, this.#prepare, kept);
     if (op.pending) {
@@ -338,7 +339,8 @@ class RecordedGraph extends Recording {
 
   replay(given?: CallOptions): Operation<void> {
     const { poster } = this;
-    assertOutside(poster);
+    poster.assertOwn("replay");
+    poster.assertOutside("replay");
     const whole = poster.createOp<void>();
     const parts: CollectedCall[] = [];
     try {
@@ -389,16 +391,5 @@ function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): C
   return new CommClosedError(
     { headline: `replay: ${what}`, hint: "capture the calls again with memory that stays" },
     { ...poster.facts, collective },
-  );
-}
-
-/** Throws inside of a callback that is collected, its own or another communicator's. */
-function assertOutside(poster: Poster): void {
-  poster.assertOwn("replay");
-  const { collector } = poster;
-  if (collector === undefined) return;
-  throw poster.fault(
-    { collective: "replay", field: "calls" },
-    `replay: called inside of ${collector.action}, needs a place outside`,
   );
 }

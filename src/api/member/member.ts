@@ -276,7 +276,7 @@ export class Member implements Communicator {
   }
 
   close(): Promise<void> {
-    this.#poster.assertClosable();
+    this.#poster.assertOutside("close");
     return this.end();
   }
 

@@ -231,13 +231,13 @@ export class Poster {
   }
 
   /** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
-  assertClosable(): void {
+  assertOutside(collective: "close" | "replay"): void {
     const { collector } = this;
     if (collector === undefined) return;
     throw this.fault(
-      { collective: "close", field: "calls" },
-      `close: called on "${this.facts.comm}" inside of its own ${collector.action}, needs a place outside`,
-      `close behind the ${collector.action}`,
+      { collective, field: "calls" },
+      `${collective}: called on "${this.facts.comm}" inside of its own ${collector.action}, needs a place outside`,
+      `${collective} behind the ${collector.action}`,
     );
   }
 

@@ -331,7 +331,7 @@ describe("prepare refuses", () => {
       return [String(replay["message"]), String(close["message"])];
     });
     for (const [replay, close] of failures) {
-      expect(replay).toContain("replay: called inside of prepare, needs a place outside");
+      expect(replay).toContain('replay: called on "world" inside of its own prepare');
       expect(close).toContain('close: called on "world" inside of its own prepare');
     }
   });
