@@ -84,8 +84,8 @@ export function watchRemoteEnds(
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
-  /** The open calls of communicators that had an end elsewhere at the last check. */
-  let before = new Map<Ledger, Operation>();
+  /** The open calls of communicators that had an end elsewhere at the last check; of a world that closes, the ledger that executes one. */
+  let before = new Map<Ledger, Operation | Ledger>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     try {
       if ("nextGeneration" in ended)
@@ -98,9 +98,10 @@ export function watchRemoteEnds(
     }
   };
   const check = (): void => {
-    const now = new Map<Ledger, Operation>();
+    const now = new Map<Ledger, Operation | Ledger>();
     for (const ledger of [...communicators.ledgers]) {
-      const { comm, oldest } = ledger;
+      const { comm, isExecuting } = ledger;
+      const oldest = ledger.oldest ?? (isExecuting ? ledger : undefined);
       const ended = oldest && others.remoteEnd(comm);
       if (oldest === undefined || ended === undefined) continue;
       now.set(ledger, oldest);

@@ -4,7 +4,7 @@ import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, closeRest, errorOf, type Joined, joinAll } from "./joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -81,4 +81,26 @@ describe("a call of a rank", () => {
     await closeAll(ranks.slice(0, 2));
     await closeRest(ranks.slice(2));
   });
+});
+
+test.each([
+  ["a first connection", "off"],
+  ["a comparison", "always"],
+] as const)("close ends %s that waits for a rank with an abort", async (_, compareCalls) => {
+  const ranks = await joinAll(2, compareCalls, cleanGpus(), 60_000);
+  const [waits, aborts] = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const buffer = waits!.alloc("int32", 1);
+  const call =
+    compareCalls === "off"
+      ? waits!.send({ send: buffer, peer: 1 })
+      : waits!.allReduce({ send: buffer, op: "sum" });
+  const failed = errorOf(call);
+  await turns(20);
+  const beganMs = performance.now();
+  const closing = ranks[0]!.comm.close();
+  await turns(20);
+  aborts!.abort(new Error("as planned"));
+  await Promise.all([closing, ranks[1]!.comm.close()]);
+  expect(await failed).toMatchObject({ code: "ERR_COMM_CLOSED" });
+  expect(performance.now() - beganMs).toBeLessThan(20_000);
 });
